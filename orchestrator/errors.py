@@ -7,9 +7,9 @@ HaltsweepError
 │   ├── PlanError         faults that only the planner can detect (models, spaces, arms)
 │   └── SearchError       a sampler or stopper failed while the sweep ran; all results are retained
 ├── StoreError            exit code 1: the ledger, the tracking store or the disk failed
-│   └── NotAllowed        the store belongs to another user, and this user has no permission to read it
+│   └── StoreAccessDenied the store belongs to another user, and this user has no permission to read it
 ├── ExecutorError         exit code 1: the executor of the trials could not be started
-├── Withdrawn             exit code 130: interrupted before the first trial; the launch was undone
+├── LaunchUndone          exit code 130: interrupted before the first trial; the launch was undone
 └── LeaseLost             exit code 1: another process took over the sweep; buffered results are discarded
 """
 
@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from orchestrator.files.redact import redact
-from search_spaces.wording import amount, printable
+from search_spaces.wording import amount, escape_to_line
 
 
 class HaltsweepError(Exception):
@@ -106,7 +106,7 @@ class Fault:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line is not None else self.file
-        return printable(": ".join(part for part in (place, self.path, self.message) if part))
+        return escape_to_line(": ".join(part for part in (place, self.path, self.message) if part))
 
 
 class FaultyInput(InputError):
@@ -114,14 +114,14 @@ class FaultyInput(InputError):
 
     closing: ClassVar[tuple[str, ...]] = ()
     """Lines printed after the faults."""
-    most_lines: ClassVar[int] = 200
+    max_lines: ClassVar[int] = 200
     """Maximum number of faults printed; a last line counts the others."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         assert faults, "a faulty input must have at least one fault"
-        num_omitted = len(faults) - self.most_lines
+        num_omitted = len(faults) - self.max_lines
         lines = [
-            *map(str, faults[: self.most_lines]),
+            *map(str, faults[: self.max_lines]),
             *([f"... and {amount(num_omitted, 'fault')} more"] * (num_omitted > 0)),
         ]
         super().__init__("\n".join([*lines, *self.closing]))
@@ -170,13 +170,13 @@ class StoreError(HaltsweepError):
     code = "store-failed"
 
 
-class NotAllowed(StoreError):
+class StoreAccessDenied(StoreError):
     """The store belongs to another user and this user may not read it; the store itself is intact."""
 
     code = "not-allowed"
 
 
-class Withdrawn(HaltsweepError):
+class LaunchUndone(HaltsweepError):
     """A launch was interrupted before its first trial and undone."""
 
     code = "withdrawn"

@@ -4,8 +4,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-USUAL = gc.get_threshold()
-SELDOM = 100_000
+DEFAULT_THRESHOLDS = gc.get_threshold()
+RARE_THRESHOLD = 100_000
 """Number of new objects between two collections.
 
 With the default of 700, collections take a tenth of the time to import PyTorch or MLflow.
@@ -14,7 +14,7 @@ With the default of 700, collections take a tenth of the time to import PyTorch 
 
 def collect_rarely() -> None:
     """Collect garbage rarely; call at the start of a process."""
-    gc.set_threshold(SELDOM, *USUAL[1:])
+    gc.set_threshold(RARE_THRESHOLD, *DEFAULT_THRESHOLDS[1:])
 
 
 def collect_normally() -> None:
@@ -23,9 +23,9 @@ def collect_normally() -> None:
     All objects that exist at the first call are excluded from later collections. Further calls have no
     effect.
     """
-    if gc.get_threshold() != USUAL:
+    if gc.get_threshold() != DEFAULT_THRESHOLDS:
         gc.freeze()
-        gc.set_threshold(*USUAL)
+        gc.set_threshold(*DEFAULT_THRESHOLDS)
 
 
 @contextmanager

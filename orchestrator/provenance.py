@@ -18,22 +18,24 @@ from typing import Any
 from orchestrator.files.redact import escape_unstorable, redact_arguments, redact_code
 
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "numpy", "sqlalchemy", "pyarrow")
-ANSWER_S = 10.0
+GIT_TIMEOUT_S = 10.0
 MAX_DIFF_CHARS = 20_000
 """Maximum number of characters of the stored diff; every session of a sweep stores one."""
-CODE = Path(__file__).resolve().parent.parent
+PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 """Folder that contains the code of haltsweep."""
-SOURCES = tuple(f"{folder}/*.py" for folder in ("haltsweep", "orchestrator", "search_spaces", "trainables"))
+SOURCE_PATTERNS = tuple(
+    f"{folder}/*.py" for folder in ("haltsweep", "orchestrator", "search_spaces", "trainables")
+)
 """Git path patterns of the sources that are included in the diff."""
-DIFF = (
+DIFF_ARGUMENTS = (
     *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"),
     "HEAD",
 )
 """Arguments of `git diff` that make the output independent of the user's Git settings."""
-OURS = "haltsweep"
+PACKAGE_NAME = "haltsweep"
 """Name of haltsweep among the parts of the code."""
-NVIDIA = Path("/proc/driver/nvidia/gpus")
-CPUS = Path("/proc/cpuinfo")
+GPU_INFO_FOLDER = Path("/proc/driver/nvidia/gpus")
+CPU_INFO = Path("/proc/cpuinfo")
 NAME, VERSION = (
     re.compile(rf"^{header}:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE) for header in ("Name", "Version")
 )
@@ -97,7 +99,7 @@ def provenance(
     """
     directory = (directory or Path.cwd()).resolve()
     commit, is_dirty = _git(directory)
-    code_commit, code_changes, code_diff = _code(CODE)
+    code_commit, code_changes, code_diff = _code(PACKAGE_FOLDER)
     return Provenance(
         commit=commit,
         dirty=is_dirty,
@@ -151,10 +153,12 @@ def _code(folder: Path) -> tuple[str | None, str | None, str]:
     # If Git ignores the folder, e.g. a virtual environment in a checkout, the commit belongs to other code.
     if not _program_output("git", "-C", str(folder), "ls-files", "orchestrator"):
         return None, None, ""
-    changes = _program_output("git", "-C", str(folder), *DIFF)
+    changes = _program_output("git", "-C", str(folder), *DIFF_ARGUMENTS)
     digest = blake2b(changes.encode(), digest_size=8).hexdigest() if changes else changes
     # Other files of the repository may contain private data and are never stored.
-    sources = _program_output("git", "-C", str(folder), *DIFF, "--", *SOURCES) if changes else ""
+    sources = (
+        _program_output("git", "-C", str(folder), *DIFF_ARGUMENTS, "--", *SOURCE_PATTERNS) if changes else ""
+    )
     return _program_output("git", "-C", str(folder), "rev-parse", "HEAD"), digest, _shortened(sources or "")
 
 
@@ -198,15 +202,17 @@ def _versions_of(modules: Iterable[str]) -> dict[str, str]:
 
 
 def _cpu() -> str:
-    lines = CPUS.read_text().splitlines() if CPUS.exists() else []
+    lines = CPU_INFO.read_text().splitlines() if CPU_INFO.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
 
 def _devices() -> tuple[str, ...]:
-    if NVIDIA.is_dir():
+    if GPU_INFO_FOLDER.is_dir():
         lines = [
-            line for file in sorted(NVIDIA.glob("*/information")) for line in file.read_text().splitlines()
+            line
+            for file in sorted(GPU_INFO_FOLDER.glob("*/information"))
+            for line in file.read_text().splitlines()
         ]
         return tuple(line.partition(":")[2].strip() for line in lines if line.startswith("Model:"))
     return tuple(
@@ -225,7 +231,7 @@ def _program_output(program: str, *arguments: str) -> str | None:
             capture_output=True,
             text=True,
             errors="replace",  # sources may have any encoding
-            timeout=ANSWER_S,
+            timeout=GIT_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -66,12 +66,12 @@ class OutcomeKind(StrEnum):
         return _SENTENCES[self]
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         """Return whether `resume` skips the trial; only a stopped trial continues, from its checkpoint."""
         return self is not OutcomeKind.STOPPED
 
     @property
-    def failed(self) -> bool:
+    def is_failure(self) -> bool:
         """Return whether the trial counts as a failure in the statistics and in the exit code."""
         return self in _FAILURES
 
@@ -203,9 +203,9 @@ class Record:
     """`search`: number of reports with all objectives among those read from the ledger."""
     attributes: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Reported texts by name; the newest text of each name."""
-    retried: tuple[float, ...] = field(default=(), compare=False)
+    retried_at: tuple[float, ...] = field(default=(), compare=False)
     """Unix times in seconds at which the failed trial was scheduled to run again."""
-    heard_at: float | None = field(default=None, compare=False)
+    last_activity_at: float | None = field(default=None, compare=False)
     """Unix time in seconds of the newest start or report."""
     repeat: int = 0
     """Index of the repeat of the arm's search that the trial belongs to."""
@@ -232,7 +232,7 @@ class Record:
 
 def standing_of(kind: OutcomeKind, attempts: int) -> str:
     """Return the outcome to display for a trial that was started `attempts` times."""
-    return "never began" if kind.failed and attempts == 0 else kind.value
+    return "never began" if kind.is_failure and attempts == 0 else kind.value
 
 
 OfArm = TypeVar("OfArm", PlannedTrial, Record)
@@ -260,7 +260,7 @@ def with_usable(measurement: Measurement) -> Measurement:
 
 def num_ended(records: Iterable[Record]) -> int:
     """Return how many trials have ended for good, without infeasible ones, which are replaced."""
-    kinds = (record.outcome for record in records if record.outcome is not None and record.outcome.final)
+    kinds = (record.outcome for record in records if record.outcome is not None and record.outcome.is_final)
     return sum(kind is not OutcomeKind.INFEASIBLE for kind in kinds)
 
 

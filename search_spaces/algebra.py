@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from search_spaces.dimensions import Assignment, Dimension, Formula, Predicate, Rule, Space, is_among, same
+from search_spaces.dimensions import (
+    Assignment,
+    Dimension,
+    Formula,
+    Predicate,
+    Rule,
+    Space,
+    are_equal,
+    is_among,
+)
 from search_spaces.formulas import holds
 from search_spaces.paths import MISSING, lookup, with_values
 from search_spaces.predicates import admits_settings
@@ -15,7 +24,7 @@ class CyclicSpace(ValueError):
     """Error for dimensions that depend on each other in a cycle, so that none can be drawn first."""
 
 
-def effective(path: str, assignment: Assignment, settings: Mapping[str, Any]) -> Any:
+def value_at(path: str, assignment: Assignment, settings: Mapping[str, Any]) -> Any:
     """Return the value of a trial at `path`: from the assignment, else from the settings, else `MISSING`."""
     if path in assignment:
         return assignment[path]
@@ -38,7 +47,7 @@ def exists(dimension: Dimension, assignment: Assignment, settings: Mapping[str, 
         settings: Settings of the arm, for fields that are not in `assignment`.
     """
     return all(
-        is_among(effective(condition.path, assignment, settings), condition.values)
+        is_among(value_at(condition.path, assignment, settings), condition.values)
         for condition in dimension.when
     )
 
@@ -55,11 +64,11 @@ def admits(rule: Rule, assignment: Assignment, settings: Mapping[str, Any]) -> b
     if isinstance(rule, Predicate):
         return admits_settings(str(rule), rule.predicate, with_values(settings, assignment), rule.trainable)
     if isinstance(rule, Formula):
-        return holds(rule.formula, lambda path: effective(path, assignment, settings))
-    left = effective(rule.left, assignment, settings)
+        return holds(rule.formula, lambda path: value_at(path, assignment, settings))
+    left = value_at(rule.left, assignment, settings)
     right = rule.right
     if isinstance(right, str):
-        right = effective(right, assignment, settings)
+        right = value_at(right, assignment, settings)
     if left in (MISSING, None) or right in (MISSING, None):
         return True
     try:
@@ -81,7 +90,7 @@ def merge(*spaces: Space) -> Space:
     return Space(order_dimensions(by_path.values()), tuple(constraints))
 
 
-def without(space: Space, paths: Iterable[str]) -> Space:
+def drop_dimensions(space: Space, paths: Iterable[str]) -> Space:
     """Return a copy of `space` that omits the dimensions at `paths`."""
     removed = frozenset(paths)
     remaining_dimensions = tuple(dimension for dimension in space.dimensions if dimension.path not in removed)
@@ -129,8 +138,8 @@ def order_dimensions(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
-    "==": same,
-    "!=": lambda left, right: not same(left, right),
+    "==": are_equal,
+    "!=": lambda left, right: not are_equal(left, right),
     ">=": operator.ge,
     ">": operator.gt,
 }

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from search_spaces.formulas import parse_formula, path_needs_quotes
 from search_spaces.paths import path_problem
-from search_spaces.wording import shown
+from search_spaces.wording import format_value
 
 Value = bool | int | float | str | list[Any] | dict[str, Any] | None
 """A value of a dimension; a JSON value, so that every store can represent it."""
@@ -117,13 +117,17 @@ class Choice:
     kind: Literal["choice"] = field(default="choice", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        repeated_values = sorted(map(shown, _repeated_values(self.values)))
+        repeated_values = sorted(map(format_value, _repeated_values(self.values)))
         _raise_problems(
             "" if self.values else "a choice must have at least one value, got none",
             f"values of a choice must differ, got {', '.join(repeated_values)} more than once"
             if repeated_values
             else "",
-            *(f"values must be finite, got {shown(value)}" for value in self.values if not _is_finite(value)),
+            *(
+                f"values must be finite, got {format_value(value)}"
+                for value in self.values
+                if not _is_finite(value)
+            ),
         )
 
 
@@ -284,7 +288,7 @@ Assignment = Mapping[str, Value]
 """Values by field path, for the dimensions that exist given these values."""
 
 
-def same(first: Value, second: Value) -> bool:
+def are_equal(first: Value, second: Value) -> bool:
     """Return whether two values count as equal: 1 equals 1.0, but True does not equal 1."""
     return equality_key(first) == equality_key(second)
 
@@ -319,8 +323,8 @@ def _repeated_values(values: Iterable[Value]) -> Iterator[Value]:
 
 
 def is_among(value: Value, values: Iterable[Value]) -> bool:
-    """Return whether `value` equals one of `values`, as defined by `same`."""
-    return any(same(value, item) for item in values)
+    """Return whether `value` equals one of `values`, as defined by `are_equal`."""
+    return any(are_equal(value, item) for item in values)
 
 
 def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for each kind
@@ -332,7 +336,7 @@ def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for e
         case Choice(values):
             return is_among(value, values)
         case Fixed(fixed):
-            return same(value, fixed)
+            return are_equal(value, fixed)
         case Powers():
             is_integer = isinstance(domain.low, int)
             if isinstance(value, bool) or not isinstance(value, int if is_integer else int | float):
@@ -350,7 +354,7 @@ def contains(domain: Domain, value: Value) -> bool:  # noqa: PLR0911 - one for e
             )
 
 
-def greatest(domain: Int | Float | Powers) -> int | float:
+def max_value(domain: Int | Float | Powers) -> int | float:
     """Return the greatest value that can be drawn: the high end, or the last step below it."""
     if isinstance(domain, Powers):
         return domain.values[-1]

@@ -17,7 +17,7 @@ from search_spaces.dimensions import (
     Powers,
     Space,
     Value,
-    greatest,
+    max_value,
 )
 
 NAME: Final = "grid"
@@ -46,7 +46,7 @@ def finite_values(domain: Domain) -> Sequence[Value]:
         case Float(low, _, _, step):
             assert step is not None, "a float without a step has no list of values"
             first, stride = Decimal(repr(low)), Decimal(repr(step))
-            last = greatest(domain)
+            last = max_value(domain)
             return [min(float(first + index * stride), last) for index in range(count_values(domain))]
         case _:
             return range(domain.low, domain.high + 1, domain.step)
@@ -78,7 +78,7 @@ def count_values(domain: Domain) -> int:
     """Return the number of values of a finite domain."""
     if isinstance(domain, Float):
         assert domain.step is not None, "a float without a step has no number of values"
-        return round((greatest(domain) - domain.low) / domain.step) + 1
+        return round((max_value(domain) - domain.low) / domain.step) + 1
     if isinstance(domain, Int):
         return (domain.high - domain.low) // domain.step + 1  # `len` overflows for long ranges
     return len(finite_values(domain))

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from search_spaces.algebra import CyclicSpace, order_dimensions
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, Powers, Value, When
 from search_spaces.paths import built_in_problem
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 
 FORMS: Final = {
     "float": frozenset({"log", "step"}),
@@ -52,7 +52,7 @@ def parse_space(
         path_problem: Returns the problem of a field path, or None if the path is valid.
     """
     if not isinstance(value, Mapping):
-        return (), (Problem((), f"must be a mapping from field path to range, got {shown(value)}"),)
+        return (), (Problem((), f"must be a mapping from field path to range, got {format_value(value)}"),)
     problems: list[Problem] = []
     dimensions: list[Dimension] = []
     for path, form in value.items():
@@ -109,7 +109,7 @@ class _Reader:
         num_problems_before = len(self.problems)
         if not isinstance(form, Mapping):
             self._add_problem(
-                f"must be a range like {{float: [1.0e-4, 1.0e-2], log: true}}, got {shown(form)}"
+                f"must be a range like {{float: [1.0e-4, 1.0e-2], log: true}}, got {format_value(form)}"
             )
             return None
         domain = self._domain(form)
@@ -121,7 +121,7 @@ class _Reader:
     def _domain(self, form: Mapping[str, Any]) -> Domain | None:
         given_forms = [kind for kind in FORMS if kind in form]
         if len(given_forms) != 1:
-            shown_forms = " and ".join(given_forms) if given_forms else shown(form)
+            shown_forms = " and ".join(given_forms) if given_forms else format_value(form)
             unknown = (
                 next((key for key in form if key not in {"log", "step", "when"}), "")
                 if not given_forms
@@ -156,7 +156,7 @@ class _Reader:
                 step, "float", None if bounds is None else (float(bounds[0]), float(bounds[1])), log
             )
         if step is not None and not _is_number(step):
-            self._add_problem(f"must be a number > 0, or a factor like x10, got {shown(step)}", "step")
+            self._add_problem(f"must be a number > 0, or a factor like x10, got {format_value(step)}", "step")
             return None
         if bounds is None or log is None:
             return None
@@ -170,7 +170,9 @@ class _Reader:
         if isinstance(step, str):
             return self._powers(step, "int", bounds, log)
         if not _is_int(step):
-            self._add_problem(f"must be an integer >= 1, or a factor like x2, got {shown(step)}", "step")
+            self._add_problem(
+                f"must be an integer >= 1, or a factor like x2, got {format_value(step)}", "step"
+            )
             return None
         if bounds is None or log is None:
             return None
@@ -183,7 +185,7 @@ class _Reader:
         factor = _FACTOR.fullmatch(step)
         if factor is None:
             self._add_problem(
-                f"must be a number, or a whole factor like x2 or x10, got {shown(step)}", "step"
+                f"must be a number, or a whole factor like x2 or x10, got {format_value(step)}", "step"
             )
             return None
         if log:
@@ -207,24 +209,24 @@ class _Reader:
         self, value: Any, key: str, allowed: Callable[[Any], bool], expected: str
     ) -> tuple[Any, Any] | None:
         if not isinstance(value, list | tuple) or len(value) != 2:
-            self._add_problem(f"must be {expected}, got {shown(value)}", key)
+            self._add_problem(f"must be {expected}, got {format_value(value)}", key)
             return None
         invalid_bounds = [(position, bound) for position, bound in enumerate(value) if not allowed(bound)]
         for position, bound in invalid_bounds:
-            self._add_problem(f"must be one of {expected}, got {shown(bound)}", key, position)
+            self._add_problem(f"must be one of {expected}, got {format_value(bound)}", key, position)
         return None if invalid_bounds else (value[0], value[1])
 
     def _log(self, form: Mapping[str, Any]) -> bool | None:
         log = form.get("log", False)
         if isinstance(log, bool):
             return log
-        self._add_problem(f"must be true or false, got {shown(log)}", "log")
+        self._add_problem(f"must be true or false, got {format_value(log)}", "log")
         return None
 
     def _when(self, value: Any) -> tuple[When, ...]:
         if not isinstance(value, Mapping):
             self._add_problem(
-                f"must be a mapping from field path to a list of values, got {shown(value)}", "when"
+                f"must be a mapping from field path to a list of values, got {format_value(value)}", "when"
             )
             return ()
         conditions: list[When] = []
@@ -240,7 +242,7 @@ class _Reader:
     def _value_list(self, values: Any, *keys: str | int) -> tuple[Value, ...] | None:
         if isinstance(values, list | tuple):
             return tuple(values)
-        self._add_problem(f"must be a list of values, got {shown(values)}", *keys)
+        self._add_problem(f"must be a list of values, got {format_value(values)}", *keys)
         return None
 
     def _construct(self, make: Callable[[], _Built], *keys: str | int) -> _Built | None:

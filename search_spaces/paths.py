@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from search_spaces.wording import nearest, shown
+from search_spaces.wording import format_value, nearest
 
 ROOTS: Final = ("task", "model", "train")
 """First part of every path of the built-in trainable: the three mappings of its settings."""
@@ -125,9 +125,9 @@ def _describe_obstacle(settings: Mapping[str, Any], path: str) -> str:
             return f"{prefix} is not there"
         if isinstance(value, list | tuple):
             if end == len(parts) - 1 or lookup(settings, ".".join(parts[: end + 1])) is MISSING:
-                return f"{prefix} is {shown(value)} and has no position {parts[end]}"
+                return f"{prefix} is {format_value(value)} and has no position {parts[end]}"
         elif not isinstance(value, Mapping):
-            return f"{prefix} is {shown(value)}"
+            return f"{prefix} is {format_value(value)}"
     return f"{path} is not there"
 
 

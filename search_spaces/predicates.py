@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from search_spaces.wording import shown
+from search_spaces.wording import format_value
 
 
 class PredicateFailed(Exception):
     """Error for a predicate that cannot be imported, raises an error or returns no truth value."""
 
 
-def predicate_at(target: str) -> Callable[..., bool]:
+def load_predicate(target: str) -> Callable[..., bool]:
     """Return the predicate at `module:name`.
 
     A pydantic model is a predicate that admits the settings that it validates.
@@ -65,7 +65,7 @@ def admits_settings(name: str, target: str, settings: Mapping[str, Any], trainab
     Raises:
         PredicateFailed: The predicate cannot be imported, raises an error or returns no truth value.
     """
-    predicate = predicate_at(target)
+    predicate = load_predicate(target)
     answer: object
     try:
         answer = predicate(copy.deepcopy(dict(settings)), *filter(None, [trainable]))
@@ -75,4 +75,4 @@ def admits_settings(name: str, target: str, settings: Mapping[str, Any], trainab
         ) from error
     if type(answer).__name__ in {"bool", "bool_"}:  # Python's, or NumPy's
         return bool(answer)
-    raise PredicateFailed(f"{name} must return True or False, got {shown(answer)}")
+    raise PredicateFailed(f"{name} must return True or False, got {format_value(answer)}")

@@ -58,24 +58,24 @@ def amount(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """Join words for use in a sentence: `a, b and c`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def counted(number: int) -> str:
+def format_count(number: int) -> str:
     """Return a number as text: `1,045`, or `about 10^6020` from 10^18 on."""
     return f"{number:,}" if number < 10**18 else f"about 10^{int(log10(number))}"
 
 
-def printable(text: str) -> str:
+def escape_to_line(text: str) -> str:
     """Return `text` on one line, with unprintable characters as escapes."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
-def visible(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Return `text` with unprintable characters as escapes; line ends are preserved."""
-    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+    return text if text.isprintable() else "\n".join(map(escape_to_line, text.split("\n")))
 
 
 def one_line(text: str) -> str:
@@ -86,16 +86,16 @@ def one_line(text: str) -> str:
 def markdown_text(text: str) -> str:
     """Return `text` escaped for Markdown: no mark-up, HTML, formulas or invisible characters."""
     return "\n".join(
-        _MARKUP_AT_START.sub(r"\1\\\2", markdown_line(line)) for line in visible(text).split("\n")
+        _MARKUP_AT_START.sub(r"\1\\\2", markdown_line(line)) for line in escape_unprintable(text).split("\n")
     )
 
 
 def markdown_line(text: str) -> str:
     """Return text escaped for a single line of Markdown, such as a table cell."""
-    return _MARKUP.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), visible(text))
+    return _MARKUP.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), escape_unprintable(text))
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a short description of a value for messages, in YAML notation."""
     match value:
         case None:

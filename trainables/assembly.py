@@ -20,8 +20,14 @@ from torch.nn.parameter import is_lazy
 
 from trainables import catalog
 from trainables.custom.extensions import describe_error, error_location
+from trainables.layers.global_generator import (
+    GlobalStream,
+    draws_from_global_generator,
+    global_stream,
+    redraw_parameters,
+    uses_global_generator,
+)
 from trainables.layers.linear import Initialised
-from trainables.layers.plain import GlobalStream, global_stream, has_plain, is_plain, redraw_parameters
 from trainables.seeds import derive
 from trainables.settings import Settings
 from trainables.streams import torch_stream
@@ -80,12 +86,12 @@ def build_model(
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
     if (reason := misfit(config, shape)) is not None:
         raise ValueError(f"model {reason}")
-    is_plain = meta_model is None or has_plain(meta_model)
+    is_plain = meta_model is None or uses_global_generator(meta_model)
     if meta_model is not None and not is_plain:
         model = _allocate(meta_model)
     else:
         model = _construct(config, partial(_build_with_head, config, shape), device)
-    if is_plain and has_plain(model):
+    if is_plain and uses_global_generator(model):
         model.global_stream = GlobalStream(model)
     if torch.device(device).type == "meta":
         return model
@@ -114,7 +120,7 @@ def find_unseeded_tensors(config: Settings, shape: TaskShape) -> tuple[str, ...]
     Raises:
         ValueError: A parameter is not drawn by any method.
     """
-    if not has_plain(build_model(config, shape, seed=0, device="meta")):
+    if not uses_global_generator(build_model(config, shape, seed=0, device="meta")):
         return ()
     construct = partial(_build_with_head, config, shape)
     with _fill_new_memory_with_nan():
@@ -194,7 +200,7 @@ def _construct(
             raise
     if meta_model:
         return model
-    if has_plain(model):
+    if uses_global_generator(model):
         with convert_model_errors(config, "be built"), global_stream(constructor_seed):
             return construct()
     return _allocate(model)
@@ -392,7 +398,7 @@ def initialise(model: nn.Module, seed: int) -> None:
             lambda part, name=name: torch_stream(seed, "init", f"{name}.{part}")  # type: ignore[misc]
         )
     for name, module in reversed(modules.items()):
-        if is_plain(module):
+        if draws_from_global_generator(module):
             with global_stream(derive(seed, "init", name)):
                 redraw_parameters(module)
     uninitialised_names = [

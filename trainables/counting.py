@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from trainables.assembly import Part, build_part, convert_model_errors
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.plain import global_stream
+from trainables.layers.global_generator import global_stream
 from trainables.settings import ModelSettings
 from trainables.streams import torch_stream
 from trainables.threads import cpu_threads

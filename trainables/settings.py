@@ -10,7 +10,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DEPTH: Final = "bounds the number of layers that are run"
 """Mark of the fields that `limit_depth` limits to make a model cheap to run."""
 
-LATER: Final = "left out of a plan as long as it has its default"
+OMIT_DEFAULT: Final = "left out of a plan as long as it has its default"
 """Mark of fields that were added after stored plans were written. A field with its default value is omitted
 from a plan, so that stored plans retain their content and their ids.
 """
@@ -28,7 +28,7 @@ class Small:
         self.other_values = other_values
 
 
-MOST: Final = 10**9
+MAX_INTEGER: Final = 10**9
 """Upper bound of integers in settings except seeds, and of all other numbers in settings of built-in tasks
 and models.
 """

@@ -193,7 +193,7 @@ def _mean_durations(
         if record.attempts == 1
         and record.last
         and record.outcome
-        and record.outcome.final
+        and record.outcome.is_final
         and record.started_at
     ]
     finished_records = [

@@ -39,7 +39,7 @@ from orchestrator.errors import HaltsweepError, InputError
 from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.files.redact import redact, redacted_stderr
 from orchestrator.garbage import collect_rarely
-from search_spaces.wording import visible
+from search_spaces.wording import escape_unprintable
 
 USAGE_ERROR: type[Exception] = next(
     error_class for error_class in typer.BadParameter.__mro__ if error_class.__name__ == "ClickException"
@@ -219,7 +219,7 @@ def _print_usage_error(error: Any) -> NoReturn:
     """Print Typer's error for a command line without secrets and control characters, then exit."""
     from typer import rich_utils
 
-    error.message = visible(redact(error.message))
+    error.message = escape_unprintable(redact(error.message))
     rich_utils.rich_format_error(error)
     sys.exit(error.exit_code)
 

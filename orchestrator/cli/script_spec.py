@@ -9,7 +9,7 @@ from orchestrator.cli.script_flags import Flag, ScriptFlags, read_script
 from orchestrator.errors import InputError
 from orchestrator.files.redact import is_named_secret
 from orchestrator.spec.metric_splits import is_named_for_test_data
-from orchestrator.spec.placeholders import QUESTION, WHY
+from orchestrator.spec.placeholders import ARM_REASON, QUESTION
 from orchestrator.spec.scalars import dump
 from trainables.metrics import usual_goal
 
@@ -90,7 +90,7 @@ def _spec_lines(
             yield f"  # {flag.name}: {reason}\n"
     yield "arms: # the baseline with only these settings changed; write your own\n"
     for arm, changes in arms.items():
-        yield f"  {arm}: {dump({'why': WHY, 'set': changes}, flow=True)}\n"
+        yield f"  {arm}: {dump({'why': ARM_REASON, 'set': changes}, flow=True)}\n"
     yield from _search_sketch(script, settings)
     metric = _choose_metric(script)
     is_test_metric = is_named_for_test_data(metric)

@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.errors import InputError
-from search_spaces.wording import listed
+from search_spaces.wording import join_words
 from trainables.custom.source_files import script_command
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run_smoke_test(plan: "Plan", data_dir: Path) -> None:
             result = "; ".join(["ok", *_remarks(arms[report.arm], report)])
             print_line(f"{plan.name}: smoke test of {report.arm}: {result}")
     for error, names in failures.items():
-        print_error(f"{plan.name}: smoke test of {listed(names)}: {error}")
+        print_error(f"{plan.name}: smoke test of {join_words(names)}: {error}")
     if not failures and (error := _confirm_trial_error(plan, data_dir)):
         failures[error] = []
         print_error(f"{plan.name}: {error}")
@@ -69,7 +69,7 @@ def _confirm_trial_error(plan: "Plan", data_dir: Path) -> str:
     if not trial.missing:
         print_line(f"{plan.name}: {subject}: ok")
         return ""
-    names = listed(trial.missing)
+    names = join_words(trial.missing)
     if trial.has_ended:
         return f"{subject}: must report the primary outcome {names}, got a trial without it"
     print_error(

@@ -61,7 +61,7 @@ class StoredSweep:
         All measurements are read if the last measurement of a finished search trial lacks an objective, or if
         earlier reports count too.
         """
-        newest = [] if self._counts_earlier_reports else records(self.ledger.newest(), self.plan)
+        newest = [] if self._counts_earlier_reports else records(self.ledger.newest_events(), self.plan)
         return self.records() if self._counts_earlier_reports or self._lacks_objective(newest) else newest
 
     def overview(self) -> Overview:
@@ -70,7 +70,7 @@ class StoredSweep:
         totals = EndedTrialTotals.from_snapshot(snapshot) if snapshot is not None else None
         if snapshot is not None and totals is not None:
             every_report, seq = self._counts_earlier_reports, snapshot.seq
-            newer = self.ledger.newest(
+            newer = self.ledger.newest_events(
                 after_seq=seq, first_seqs=totals.open_trials, every_report=every_report
             )
             events = [*newer]

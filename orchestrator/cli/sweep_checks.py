@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
 from orchestrator.cli.locations import command
-from orchestrator.errors import HaltsweepError, InputError, NotAllowed, StoreError
+from orchestrator.errors import HaltsweepError, InputError, StoreAccessDenied, StoreError
 from orchestrator.execution.sweep.extend_folder import editions
 from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup, read_setup
 from orchestrator.files.file_digests import damaged_files, read_manifest
@@ -70,7 +70,7 @@ def _setup_fault(folder: SweepFolder) -> Iterator[Finding]:
     try:
         read_setup(folder)
         read_inputs(folder)
-    except NotAllowed as error:
+    except StoreAccessDenied as error:
         yield Finding("files", "unknown", str(error))
     except StoreError as error:
         yield Finding("files", "damaged", str(error))

@@ -19,7 +19,7 @@ from orchestrator.plan.planned_trials import search_root_seed
 from orchestrator.plan.types import Arm, SearchPlan
 from orchestrator.search.samplers import (
     ComponentChoice,
-    SamplerRefused,
+    InvalidSampler,
     choose_sampler,
     choose_stopper,
     make_sampler,
@@ -53,16 +53,16 @@ class ArmSearch:
         self._root: tuple[str | int, ...] = (search_root_seed(plan, repeat, arm), *key_parts)
         self._sampler, pruner = _choose_components(plan)
         self._grid = [*_grid_points(arm)] if self._sampler.is_grid else []
-        self._neutral = optuna.samplers.RandomSampler(seed=0)
+        self._base_sampler = optuna.samplers.RandomSampler(seed=0)
         self._trials: dict[int, optuna.Trial] = {}
         self._last_values: dict[int, Sequence[float]] = {}
-        self._unranked: list[int] = []
+        self._diverged_without_value: list[int] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self._study = optuna.create_study(
                 study_name=arm.name,
                 directions=["maximize" if entry.goal == "max" else "minimize" for entry in plan.objectives],
-                sampler=self._neutral,
+                sampler=self._base_sampler,
                 pruner=pruner,
             )
 
@@ -113,8 +113,8 @@ class ArmSearch:
 
         The Optuna study keeps the failed trial and gets a new trial with the same values.
         """
-        if number in self._unranked:
-            self._unranked.remove(number)
+        if number in self._diverged_without_value:
+            self._diverged_without_value.remove(number)
             self.record_failed(number)
         self._last_values.pop(number, None)
         self._enqueue(number, assignment)
@@ -137,9 +137,9 @@ class ArmSearch:
     def record_finished(self, number: int) -> None:
         """Record that the trial finished with the values of its last `report`."""
         self._report_to_study(number, TrialState.COMPLETE, self._last_values[number])
-        for unranked_trial in self._unranked:
+        for unranked_trial in self._diverged_without_value:
             self._report_to_study(unranked_trial, TrialState.COMPLETE, self._worst_values())
-        self._unranked.clear()
+        self._diverged_without_value.clear()
 
     def record_pruned(self, number: int) -> None:
         """Record that the early stopper ended the trial."""
@@ -155,7 +155,7 @@ class ArmSearch:
         if self._last_values:
             self._report_to_study(number, TrialState.COMPLETE, self._worst_values())
         else:
-            self._unranked.append(number)
+            self._diverged_without_value.append(number)
 
     def record_failed(self, number: int) -> None:
         """Record that the trial failed and gives no information about its assignment."""
@@ -212,7 +212,7 @@ class ArmSearch:
                 assignment[dimension.path] = suggest(trial, dimension.path, dimension.domain)
         # Some samplers stop the optimisation loop of Optuna when all points are visited. No loop runs here,
         # so the neutral sampler receives the ends of trials.
-        self._study.sampler = self._neutral
+        self._study.sampler = self._base_sampler
         return trial, assignment
 
     def _random_sampler(self, number: int, attempt: int) -> optuna.samplers.BaseSampler:
@@ -270,7 +270,7 @@ def _choose_components(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruner
         if plan.stopper is None:
             return choose_sampler(plan.sampler), optuna.pruners.NopPruner()
         return choose_sampler(plan.sampler), make_stopper(choose_stopper(plan.stopper))
-    except SamplerRefused as error:
+    except InvalidSampler as error:
         raise InputError(
             f"the search needs the code that it was planned with, but {error}; change to the folder of "
             "that code, or add it to PYTHONPATH"

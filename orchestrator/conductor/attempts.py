@@ -27,11 +27,11 @@ class Attempts:
     phase: str
     token: int = 0
     """Fencing token of the newest attempt, the only one that may write; 0 before the first."""
-    losses: int = 0
+    num_deaths: int = 0
     """Process deaths caused by the trial since its last progress (new measurement or checkpoint)."""
     step: int = -1
     """Step of the newest measurement."""
-    saved: int = -1
+    last_checkpoint_step: int = -1
     """Step of the newest checkpoint."""
     last_activity_at: float = 0.0
     """Unix time in seconds of the newest start or report."""
@@ -39,14 +39,14 @@ class Attempts:
     """Text attributes that the trial reported."""
     ended: OutcomeKind | None = None
     """Final outcome of the trial; None while the trial is open."""
-    retained_step: int | None = None
+    retry_checkpoint_step: int | None = None
     """Step of a failed trial's checkpoint that is retained for a retry."""
 
     @property
     def keeps_checkpoints(self) -> bool:
         """Return whether the trial itself or its posthoc trials may read its checkpoints again."""
         confirmed = self.phase == "confirm" and self.ended is OutcomeKind.FINISHED
-        return self.ended is None or confirmed or self.retained_step is not None
+        return self.ended is None or confirmed or self.retry_checkpoint_step is not None
 
     def apply(self, event: Event) -> bool:
         """Apply an event that follows the trial's `asked` event; return whether it is progress."""
@@ -58,22 +58,25 @@ class Attempts:
         elif event.kind is EventKind.MEASURED:
             self.step = event.payload["step"]
             has_progressed = True
-        elif event.kind is EventKind.CHECKPOINTED and event.payload["step"] > self.saved:
-            self.saved = event.payload["step"]
+        elif event.kind is EventKind.CHECKPOINTED and event.payload["step"] > self.last_checkpoint_step:
+            self.last_checkpoint_step = event.payload["step"]
             has_progressed = True
         elif event.kind is EventKind.ATTRIBUTES:
             self.attributes = {**self.attributes, **event.payload}
         elif event.kind is EventKind.ENDED:
             kind = OutcomeKind(event.payload["kind"])
-            self.ended, self.retained_step = kind if kind.final else None, event.payload.get("saved")
-            self.losses += bool(event.payload.get("lost")) and not event.payload.get("outside")
-            return kind.final
+            self.ended, self.retry_checkpoint_step = (
+                kind if kind.is_final else None,
+                event.payload.get("saved"),
+            )
+            self.num_deaths += bool(event.payload.get("lost")) and not event.payload.get("outside")
+            return kind.is_final
         elif event.kind is EventKind.RETRIED:
-            self.step = self.saved = event.payload["step"]
-            self.losses, self.ended, self.retained_step = 0, None, None
+            self.step = self.last_checkpoint_step = event.payload["step"]
+            self.num_deaths, self.ended, self.retry_checkpoint_step = 0, None, None
             self.attributes = {}
         if has_progressed:
-            self.losses = 0
+            self.num_deaths = 0
         return has_progressed
 
     def to_json(self) -> list[Any]:
@@ -92,12 +95,14 @@ class Attempts:
         attempts.ended = attempts.ended and OutcomeKind(attempts.ended)
         return attempts
 
-    def loss(self, subject: str, reason: str, retries: int, cause: DeathCause = DeathCause.TRIAL) -> Outcome:
+    def outcome_after_death(
+        self, subject: str, reason: str, retries: int, cause: DeathCause = DeathCause.TRIAL
+    ) -> Outcome:
         """Return the outcome of the trial after its process has died once more.
 
         Only consecutive deaths count, without a new measurement or checkpoint between them. A trial that
         repeatedly kills its worker at the same step makes no progress, while a trial that makes progress will
-        end. Deaths from outside do not count, see `Kills`.
+        end. Deaths from outside do not count, see `ExternalKills`.
 
         Args:
             subject: Name of the process in the message.
@@ -110,13 +115,13 @@ class Attempts:
         """
         if cause is DeathCause.OUTSIDE:
             return Outcome(OutcomeKind.STOPPED, f"{subject} died from a cause outside the trial: {reason}")
-        losses, max_losses = self.losses + 1, retries + 1
+        losses, max_losses = self.num_deaths + 1, retries + 1
         message = f"{subject} died, time {losses} of at most {max_losses} without progress: {reason}"
         failure = OutcomeKind.OUT_OF_MEMORY if cause is DeathCause.MEMORY else OutcomeKind.CRASHED
         return Outcome(failure if losses >= max_losses else OutcomeKind.STOPPED, message)
 
 
-class Kills:
+class ExternalKills:
     """Number of externally caused deaths of each trial, since the last progress of the sweep in this session.
 
     Progress is a new measurement or checkpoint, or the end of a trial.

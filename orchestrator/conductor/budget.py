@@ -42,15 +42,15 @@ class SearchProgress:
 
     best: float | None = None
     """Best value of the first objective among finished trials; larger is better."""
-    stale: int = 0
+    num_without_improvement: int = 0
     """Number of trials that have ended since the best value was found."""
 
     def record_end(self, value: float | None) -> None:
         """Record that a search trial ended for good, with `value` if it finished."""
         if value is not None and (self.best is None or value > self.best):
-            self.best, self.stale = value, 0
+            self.best, self.num_without_improvement = value, 0
         else:
-            self.stale += 1
+            self.num_without_improvement += 1
 
 
 class Spending:
@@ -109,12 +109,12 @@ class Spending:
         """Record that a search trial ended for good, with `value` of the first objective if it finished."""
         self._progress[_search_key(planned_trial)].record_end(None if value is None else self._sign * value)
 
-    def used_up(self) -> str:
+    def exhausted_limit(self) -> str:
         """Return why the sweep may start no more trials; empty while trials may start."""
         reached = self._sweep.reached_limit(self._limits.device_hours, self._limits.flops)
         return f"the budget of {reached} is used up" if reached else ""
 
-    def search_over(self, planned_trial: PlannedTrial, candidates: int, count: int) -> str:
+    def search_end_reason(self, planned_trial: PlannedTrial, candidates: int, count: int) -> str:
         """Return why the search of `planned_trial` may start no further trial; empty while trials may start.
 
         A target or a lack of improvement ends a search only once it has enough assignments to confirm.
@@ -136,8 +136,8 @@ class Spending:
         best = self._sign * progress.best
         if limits.target is not None and progress.best >= self._sign * limits.target:
             return f"{self._metric}={best:.6g} has reached the target of {limits.target:g}"
-        if limits.no_improvement is not None and progress.stale >= limits.no_improvement:
-            trial_count = amount(progress.stale, "trial")
+        if limits.no_improvement is not None and progress.num_without_improvement >= limits.no_improvement:
+            trial_count = amount(progress.num_without_improvement, "trial")
             return f"{trial_count} in a row ended without a better {self._metric} than {best:.6g}"
         return ""
 

@@ -12,11 +12,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from orchestrator.conductor.budget import Spending
-from orchestrator.conductor.crossings import Crossings
+from orchestrator.conductor.cross_trials import CrossTrials
 from orchestrator.conductor.first_errors import FirstErrors
 from orchestrator.conductor.messages import Continue, NoAdmissibleDraw, Progress, Stop, TrialDecision
-from orchestrator.conductor.outlook import Outlook
-from orchestrator.conductor.report_judge import ReportJudge
+from orchestrator.conductor.outlook import RemainingWork
+from orchestrator.conductor.report_validator import ReportValidator
 from orchestrator.conductor.rounds import Rounds, metrics_for_look
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus, outlook, progress, trial_of
 from orchestrator.conductor.winners import Candidate, rank_candidates
@@ -56,7 +56,7 @@ class Conductor:
         self._spending = Spending(plan)
         self._rounds = Rounds(plan)
         self._confirmed_metrics: dict[tuple[str, int], Mapping[str, float] | None] = {}
-        self._judge = ReportJudge(plan)
+        self._report_validator = ReportValidator(plan)
         for planned in plan.trials:
             arm_state = self._arm_state(planned)
             state = TrialState(planned, len(arm_state.trials))
@@ -67,7 +67,7 @@ class Conductor:
 
             arms = self._arms.items()
             self._searches = {key: SearchJournal(state.arm, plan.search, state.repeat) for key, state in arms}
-        self._crossings = Crossings(self._arms)
+        self._cross_trials = CrossTrials(self._arms)
         for arm_state in self._arms.values():
             self._link_posthoc_trials(arm_state)
 
@@ -105,29 +105,31 @@ class Conductor:
         self._spending.record_measurement(state.planned, state.last, measurement)
         state.last = measurement
         if state.pending_stop is None:
-            state.pending_stop = self._judge.stop_for_fault(state, measurement)
+            state.pending_stop = self._report_validator.stop_for_fault(state, measurement)
         if state.pending_stop is None:
             prune_stop = self._prune_stop(state, measurement)
-            state.pending_stop = self._judge.stop_for_overtime(measurement) or prune_stop
+            state.pending_stop = self._report_validator.stop_for_overtime(measurement) or prune_stop
         if state.planned.phase == "search":
             self._skip_rest_of_search(arm_state)
         return state.pending_stop or Continue()
 
-    def judge_outcome(self, trial_id: str, outcome: Outcome) -> Outcome:
+    def validate_outcome(self, trial_id: str, outcome: Outcome) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.
 
         A search trial without objective values, or a trial with an invalid report, counts as crashed.
         """
         wants_flops = self._spending.wants_flops
-        return self._judge.judge_outcome(self._require_open(trial_id), outcome, wants_flops=wants_flops)
+        return self._report_validator.validate_outcome(
+            self._require_open(trial_id), outcome, wants_flops=wants_flops
+        )
 
     def record_end(self, trial_id: str, outcome: Outcome) -> None:
         """Record how a trial ended; `next_trial` returns a stopped trial before any new one."""
         state = self._require_open(trial_id)
         if state.status is TrialStatus.RUNNING:
             self._arm_state(state.planned).running -= 1
-        state.status = TrialStatus.AGAIN
-        if outcome.kind.final:
+        state.status = TrialStatus.RESUMABLE
+        if outcome.kind.is_final:
             self._resumable.pop(trial_id, None)
             if state.planned.phase == "search":
                 self._report_to_search(state, outcome.kind)
@@ -160,7 +162,7 @@ class Conductor:
         planned, arm_state = state.planned, self._arm_state(state.planned)
         assert state.trial is not None, "only a started trial can be retried"
         self._reopen(state)
-        state.status, self._resumable[trial_id] = TrialStatus.AGAIN, None
+        state.status, self._resumable[trial_id] = TrialStatus.RESUMABLE, None
         state.last = state.last_at_checkpoint if step >= 0 else None
         state.last_at_checkpoint = state.last
         state.counted_reports = (
@@ -186,7 +188,7 @@ class Conductor:
     def _reopen_search(self, arm_state: ArmState) -> list[TrialState]:
         """Let the search of an arm continue; return the ended trials that depend on its result."""
         arm_state.num_searching += 1
-        dependent = [*arm_state.trials_of_phase("confirm"), *self._crossings.trials_of(arm_state)]
+        dependent = [*arm_state.trials_of_phase("confirm"), *self._cross_trials.trials_of(arm_state)]
         for state in dependent:
             self._arm_state(state.planned).withdraw(state)
             state.is_released = False
@@ -242,7 +244,7 @@ class Conductor:
 
     def used_up(self) -> str:
         """Return which budget, except wall clock, is used up and prevents new trials; empty if none is."""
-        return self._spending.used_up()
+        return self._spending.exhausted_limit()
 
     def repeated_error(self) -> str:
         """Return the error with which all first trials of an arm crashed; empty if the sweep may continue."""
@@ -257,7 +259,7 @@ class Conductor:
         goal = self._plan.objectives[0].goal if self._plan.objectives else None
         return tuple(progress(self._arm_states(arm.name), goal) for arm in self._plan.arms)
 
-    def outlook(self) -> Outlook:
+    def outlook(self) -> RemainingWork:
         """Return the running trials and the remaining work."""
         return outlook(self._plan, self._trial_states.values())
 
@@ -282,7 +284,7 @@ class Conductor:
         elif state.status is TrialStatus.ENDED:  # ended here without running, as in the recorded session
             if event.kind is EventKind.ENDED:
                 self._unrunnable.pop(event.trial_id, None)
-        elif event.kind is EventKind.ASKED:
+        elif event.kind is EventKind.PARAMS_ASSIGNED:
             self._replay_assignment(state, trial_from_json(event.payload))
         elif event.kind is EventKind.MEASURED:
             self.report(event.trial_id, Measurement(**event.payload))
@@ -296,7 +298,7 @@ class Conductor:
         if trial.planned.phase == "search":
             self._search_journal(trial.planned).record_params(trial.planned.number, trial.assignment)
         state.trial = trial
-        state.status = TrialStatus.AGAIN
+        state.status = TrialStatus.RESUMABLE
         self._resumable[trial.trial_id] = None
 
     def _link_posthoc_trials(self, arm_state: ArmState) -> None:
@@ -349,7 +351,7 @@ class Conductor:
         if planned.phase == "search":
             return self._search_journal(planned).ask(planned.number)
         if planned.phase == "cross":
-            return self._crossings.assignment(planned)
+            return self._cross_trials.assignment(planned)
         assert planned.rank is not None, "a trial after the search must name its rank"
         return self._arm_state(planned).winners[planned.rank]
 
@@ -358,7 +360,7 @@ class Conductor:
 
     def _require_open(self, trial_id: str) -> TrialState:
         state = self._trial_states[trial_id]
-        is_open = state.status in {TrialStatus.RUNNING, TrialStatus.AGAIN}
+        is_open = state.status in {TrialStatus.RUNNING, TrialStatus.RESUMABLE}
         assert is_open, f"{trial_id} must be open, is {state.status}"
         return state
 
@@ -455,7 +457,7 @@ class Conductor:
         ranked_candidates = rank_candidates(arm_state.candidates, self._plan.search.objectives)
         arm_state.winners = [candidate.assignment for candidate in ranked_candidates[: self._num_best]]
         self._release_confirm_trials(arm_state)
-        for state, reason_not_run in self._crossings.decided_trials(arm_state):
+        for state, reason_not_run in self._cross_trials.decided_trials(arm_state):
             if reason_not_run:
                 self._end_without_running(state, reason_not_run)
             else:
@@ -466,7 +468,7 @@ class Conductor:
         if not self._spending.limits_searches or not (waiting_states := arm_state.waiting_trials("search")):
             return
         distinct_assignments = {canonical(dict(candidate.assignment)) for candidate in arm_state.candidates}
-        reason = self._spending.search_over(
+        reason = self._spending.search_end_reason(
             waiting_states[0].planned, len(distinct_assignments), self._num_best or 1
         )
         planned = amount(sum(1 for _ in arm_state.trials_of_phase("search")), "trial")
@@ -479,7 +481,7 @@ class Conductor:
         number = state.planned.number
         self._search_journal(state.planned).record_end(number, kind)
         if kind is OutcomeKind.FINISHED:
-            assert state.objective_values is not None, "`judge_outcome` must run first"
+            assert state.objective_values is not None, "`validate_outcome` must run first"
             assert state.trial is not None, "a finished trial has settings"
             candidate = Candidate(number, state.trial.assignment, state.objective_values)
             self._arm_state(state.planned).candidates.append(candidate)
@@ -516,5 +518,11 @@ def _ended_states(states: Iterable[TrialState]) -> list[TrialState]:
 
 
 _REPLAYED_EVENTS = frozenset(
-    {EventKind.ASKED, EventKind.MEASURED, EventKind.CHECKPOINTED, EventKind.ENDED, EventKind.RETRIED}
+    {
+        EventKind.PARAMS_ASSIGNED,
+        EventKind.MEASURED,
+        EventKind.CHECKPOINTED,
+        EventKind.ENDED,
+        EventKind.RETRIED,
+    }
 )

@@ -78,7 +78,7 @@ class PhaseWork:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class RemainingWork:
     """Running trials and the work of every phase."""
 
     running: tuple[RunningTrial, ...] = ()
@@ -87,32 +87,32 @@ class Outlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Remaining:
+class TimeEstimate:
     """Estimate of the remaining work."""
 
     seconds: float
     """Remaining work in seconds; equals wall-clock time if one trial runs at a time."""
     longest_s: float
     """Remaining seconds of the running trial that ends last."""
-    ended: int
+    num_ended: int
     """Number of ended trials that the estimate is based on."""
-    rates: int
+    num_rates: int
     """Number of running trials whose rates the estimate is based on."""
-    unknown: int
+    num_unknown: int
     """Number of future trials without an estimate; their work is not included."""
 
     @property
     def basis(self) -> str:
         """Return the basis of the estimate as text."""
-        parts = [amount(self.ended, "ended trial")] if self.ended else []
-        parts += [amount(self.rates, "running rate")] if self.rates else []
-        exclusion = f", not counting {amount(self.unknown, 'trial')} of unknown duration"
-        return f"from {' and '.join(parts)}" + exclusion * bool(self.unknown)
+        parts = [amount(self.num_ended, "ended trial")] if self.num_ended else []
+        parts += [amount(self.num_rates, "running rate")] if self.num_rates else []
+        exclusion = f", not counting {amount(self.num_unknown, 'trial')} of unknown duration"
+        return f"from {' and '.join(parts)}" + exclusion * bool(self.num_unknown)
 
 
 @dataclass(slots=True)
-class OutlookBuilder:
-    """Builder of an `Outlook` from trials in any order."""
+class RemainingWorkBuilder:
+    """Builder of a `RemainingWork` from trials in any order."""
 
     plan: Plan
     running: list[RunningTrial] = field(default_factory=list)
@@ -166,7 +166,7 @@ class OutlookBuilder:
             phase.finished += 1
             phase.finished_s += last.seconds
 
-    def build(self) -> Outlook:
+    def build(self) -> RemainingWork:
         """Return the outlook of all added trials."""
         arms = {arm.name: place for place, arm in enumerate(self.plan.arms)}
         phases = get_args(Phase)
@@ -174,7 +174,7 @@ class OutlookBuilder:
         def order(trial: RunningTrial) -> tuple[int, ...]:
             return phases.index(trial.phase), trial.repeat, arms[trial.arm], trial.number
 
-        return Outlook(tuple(sorted(self.running, key=order)), tuple(self.phases.values()))
+        return RemainingWork(tuple(sorted(self.running, key=order)), tuple(self.phases.values()))
 
     def _phase(self, planned: PlannedTrial | Record) -> PhaseWork:
         key = (planned.arm, planned.phase)
@@ -183,7 +183,7 @@ class OutlookBuilder:
         return self.phases[key]
 
 
-def estimate_remaining(outlook: Outlook) -> Remaining | None:
+def estimate_remaining(outlook: RemainingWork) -> TimeEstimate | None:
     """Return the estimate of the remaining work; None if there is not enough data yet.
 
     The duration of a trial is estimated from the first of these sources that exists:
@@ -211,7 +211,7 @@ def estimate_remaining(outlook: Outlook) -> Remaining | None:
             num_unknown += phase.num_waiting
         else:
             work += cost * phase.num_waiting
-    return Remaining(work, longest, num_known, len(rates), num_unknown)
+    return TimeEstimate(work, longest, num_known, len(rates), num_unknown)
 
 
 def _trial_seconds_estimate(

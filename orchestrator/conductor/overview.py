@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.outlook import Outlook, OutlookBuilder, PhaseWork
+from orchestrator.conductor.outlook import PhaseWork, RemainingWork, RemainingWorkBuilder
 from orchestrator.files.json_values import from_json_values
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot, decompressed_lines
 from orchestrator.plan.types import Plan
@@ -128,7 +128,7 @@ class EndedTrialTotals:
             self.skipped[outcome.reason] = self.skipped.get(outcome.reason, 0) + 1
         if kind is OutcomeKind.INFEASIBLE:
             self.infeasible[outcome.reason] = self.infeasible.get(outcome.reason, 0) + 1
-        if kind.failed:
+        if kind.is_failure:
             self._add_failure(trial, outcome, attempts)
 
     def _add_failure(self, trial: PlannedTrial | Record, outcome: Outcome, attempts: int) -> None:
@@ -164,7 +164,7 @@ class Overview:
         ended_trial_totals, other_records = ended_trial_totals or EndedTrialTotals(), []
         objective_names = [objective.metric for objective in plan.objectives]
         for record in records:
-            if record.outcome is None or not record.outcome.final:
+            if record.outcome is None or not record.outcome.is_final:
                 other_records.append(record)
                 continue
             ended_trial_totals.add(
@@ -204,7 +204,7 @@ class Overview:
             running=sum(record.outcome is None for record in other_records) if is_locked else 0,
             finished=outcomes[OutcomeKind.FINISHED],
             pruned=outcomes[OutcomeKind.PRUNED],
-            failed=sum(count for kind, count in outcomes.items() if kind.failed),
+            failed=sum(count for kind, count in outcomes.items() if kind.is_failure),
             best=phases["search"].best if "search" in phases else None,
             seconds=sum(phase.seconds for phase in phases.values())
             + sum(record.last.seconds for record in other_records if record.last),
@@ -212,14 +212,14 @@ class Overview:
             infeasible=outcomes[OutcomeKind.INFEASIBLE],
         )
 
-    def outlook(self, *, is_locked: bool, now: float) -> Outlook:
+    def outlook(self, *, is_locked: bool, now: float) -> RemainingWork:
         """Return the running trials and the remaining work at Unix time `now`.
 
         Args:
             is_locked: Whether a process runs the sweep; otherwise no trial counts as running.
             now: Unix time in seconds.
         """
-        builder = OutlookBuilder(self.plan)
+        builder = RemainingWorkBuilder(self.plan)
         for (arm, phase), count in self.planned.items():
             totals = self.ended.arms.get(arm, {}).get(phase, PhaseTotals())
             num_waiting = count - totals.num_ended
@@ -229,6 +229,8 @@ class Overview:
         for record in self.others if is_locked else ():
             if record.outcome is None and (record.arm, record.phase) in builder.phases:
                 builder.phases[record.arm, record.phase].num_waiting -= 1
-                silent_s = None if record.heard_at is None else max(0.0, now - record.heard_at)
+                silent_s = (
+                    None if record.last_activity_at is None else max(0.0, now - record.last_activity_at)
+                )
                 builder.add_running(record, record.settings, record.last, silent_s)
         return builder.build()

@@ -13,7 +13,7 @@ RETRYABLE_KINDS = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, Outcome
 """Failures that another attempt may fix; a divergence is excluded, as it follows from the settings."""
 KINDS_BY_NAME: Mapping[str, frozenset[OutcomeKind]] = {
     "failed": RETRYABLE_KINDS,
-    **{kind.value: frozenset({kind}) for kind in OutcomeKind if kind.failed},
+    **{kind.value: frozenset({kind}) for kind in OutcomeKind if kind.is_failure},
 }
 """Outcomes by each name that `--retry` accepts in addition to names of trials."""
 MAX_LISTED = 8
@@ -23,7 +23,7 @@ MAX_LISTED = 8
 class Retry:
     """Request to run failed trials again."""
 
-    asked: tuple[str, ...]
+    selectors: tuple[str, ...]
     """Names of trials or kinds, as `choose_retries` accepts them."""
     from_scratch: bool = False
     """Whether the trials start from scratch instead of from their checkpoints."""
@@ -35,7 +35,7 @@ class RetryChoice:
 
     trial_ids: tuple[str, ...]
     """Ids of the trials, in the order of the plan."""
-    left_out: tuple[str, ...] = ()
+    skip_messages: tuple[str, ...] = ()
     """Messages that state why trials of a requested kind are not retried, one for each reason."""
 
 
@@ -132,4 +132,4 @@ def _find_failed_record(
 
 
 def _has_failed(record: Record) -> bool:
-    return record.outcome is not None and record.outcome.failed
+    return record.outcome is not None and record.outcome.is_failure

@@ -14,7 +14,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.statistics.paired import by_unit
 from orchestrator.statistics.sequential import (
     EarlyVerdict,
-    Question,
+    LookSetup,
     ValuesByArmAndOutcome,
     decide_arms,
     look_sizes,
@@ -112,7 +112,7 @@ class Rounds:
 
     def _drop_surplus_seeds(self, confirmations: ConfirmedMetrics) -> ConfirmedMetrics:
         """Return `confirmations` without the seeds that an arm ran after its verdict."""
-        needed_seeds = {arm: self._seeds(verdict.seeds) for arm, verdict in self.decided.items()}
+        needed_seeds = {arm: self._seeds(verdict.num_seeds) for arm, verdict in self.decided.items()}
         items = confirmations.items()
         return {
             key: metrics for key, metrics in items if key[1] in needed_seeds.get(key[0], self._unit_by_seed)
@@ -122,7 +122,7 @@ class Rounds:
         """Return the displayed reason for which an arm needs no more seeds."""
         texts = "; ".join(f"{name}: {verdict.text}" for name, verdict in decision.verdicts.items())
         seeds = amount(len(self._units), self._unit)
-        return f"{decision.arm} ended at the look after {decision.seeds} of {seeds} ({texts})"
+        return f"{decision.arm} ended at the look after {decision.num_seeds} of {seeds} ({texts})"
 
 
 def are_seeds_equal(seeds: Sequence[Mapping[str, float]]) -> bool:
@@ -145,7 +145,7 @@ def metrics_for_look(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> 
     return {name: value for name, value in metrics.items() if is_usable(value)}
 
 
-def _questions(plan: Plan) -> Iterator[Question]:
+def _questions(plan: Plan) -> Iterator[LookSetup]:
     """Yield one question for each context, since variances and resolutions differ between contexts."""
     answer, metrics = plan.answer, plan.metrics
     assert answer is not None, "a plan with looks must have primary outcomes"
@@ -156,11 +156,11 @@ def _questions(plan: Plan) -> Iterator[Question]:
     rule = (answer.outcomes, goals, answer.margin, answer.level, answer.family)
     for arms in plan.contexts:
         if references := {arm.name: arm.reference for arm in arms if arm.reference and not arm.control}:
-            yield Question(references, *rule, plan.num_units, plan.unit)
+            yield LookSetup(references, *rule, plan.num_units, plan.unit)
 
 
 def _values_and_failures(
-    question: Question, confirmations: ConfirmedMetrics, units: Mapping[int, int]
+    question: LookSetup, confirmations: ConfirmedMetrics, units: Mapping[int, int]
 ) -> tuple[ValuesByArmAndOutcome, Mapping[str, set[int]]]:
     """Return values and failures of the arms of a question.
 

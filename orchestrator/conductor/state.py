@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from orchestrator.conductor.messages import Progress, Stop
-from orchestrator.conductor.outlook import Outlook, OutlookBuilder
+from orchestrator.conductor.outlook import RemainingWork, RemainingWorkBuilder
 from orchestrator.conductor.winners import Candidate
 from orchestrator.plan.planned_trials import (
     MAX_INFEASIBLE_PER_TRIAL,
@@ -30,7 +30,7 @@ class TrialStatus(Enum):
     WAITING = auto()
     """The trial has not started."""
     RUNNING = auto()
-    AGAIN = auto()
+    RESUMABLE = auto()
     """The trial has started, stopped and not ended; it resumes before new trials start."""
     ENDED = auto()
 
@@ -76,7 +76,7 @@ class TrialState:
         """Record the outcome, and drop data that only open or retried trials need."""
         self.status, self.outcome = TrialStatus.ENDED, outcome
         self.counted_reports = None
-        if outcome.kind.failed:
+        if outcome.kind.is_failure:
             return
         self.trial = self.last_at_checkpoint = self.counted_at_checkpoint = None
         if self.last is not None and self.planned.phase == "search":
@@ -189,7 +189,7 @@ def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
         running=sum(state.running for state in repeats),
         finished=ended_counts[OutcomeKind.FINISHED],
         pruned=ended_counts[OutcomeKind.PRUNED],
-        failed=sum(count for kind, count in ended_counts.items() if kind.failed),
+        failed=sum(count for kind, count in ended_counts.items() if kind.is_failure),
         best=best,
         seconds=sum(state.seconds for state in repeats),
         skipped=ended_counts[OutcomeKind.SKIPPED],
@@ -197,9 +197,9 @@ def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
     )
 
 
-def outlook(plan: Plan, states: Iterable[TrialState]) -> Outlook:
+def outlook(plan: Plan, states: Iterable[TrialState]) -> RemainingWork:
     """Return the running trials and the remaining work."""
-    builder = OutlookBuilder(plan)
+    builder = RemainingWorkBuilder(plan)
     for state in states:
         if state.status is TrialStatus.ENDED and state.outcome is not None:
             builder.add_ended(state.planned, state.outcome.kind, state.last)

@@ -13,7 +13,7 @@ from orchestrator.errors import InputError
 from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.identity import digest
 from orchestrator.plan.types import Plan
-from orchestrator.provenance import OURS as HALTSWEEP
+from orchestrator.provenance import PACKAGE_NAME as HALTSWEEP
 from orchestrator.provenance import provenance
 from orchestrator.trials import Record
 from search_spaces.wording import amount

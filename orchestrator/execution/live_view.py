@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.outlook import Outlook
+from orchestrator.conductor.outlook import RemainingWork
 from orchestrator.execution.datasets import OnData
 from orchestrator.execution.signals import delayed_interrupts
 from orchestrator.ledger.sql.outage import OnOutage
@@ -32,7 +32,7 @@ class Snapshot:
     """Seconds for which sessions had the sweep open."""
     drain_reason: str
     """Reason why no new trial is started; empty while trials are started."""
-    outlook: Outlook = field(default_factory=Outlook)
+    outlook: RemainingWork = field(default_factory=RemainingWork)
 
     @property
     def running(self) -> int:

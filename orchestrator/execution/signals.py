@@ -18,7 +18,7 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Handled signals. Batch systems send SIGTERM before they kill, and closed terminals send SIGHUP."""
-AT_ONCE_S, DEAF_S, LEAVE_S = 0.2, 5.0, 15.0
+HANDLER_S, STEP_S, CLEANUP_S = 0.2, 5.0, 15.0
 """Seconds after the second signal: for its handler, for one step of the main thread, and for cleanup."""
 INTERRUPTED = 130
 SHOW_CURSOR = b"\x1b[?25h"
@@ -29,9 +29,9 @@ class SignalEffect(Enum):
 
     DRAIN = auto()
     """The first signal during trials: running trials write checkpoints at their next report."""
-    LEAVE = auto()
+    EXIT = auto()
     """The first signal while no trial runs: the process stops its work."""
-    HURRY = auto()
+    EXIT_NOW = auto()
     """The second signal: everything ends at once."""
 
 
@@ -42,14 +42,14 @@ class Interrupts:
         """Create a state without signals; `on_signal` is called in another thread."""
         self.stop = threading.Event()
         """Set by the first signal, or by other code to drain the sweep."""
-        self.hurry = threading.Event()
+        self.exit_now = threading.Event()
         """Set by the second signal."""
         self._on_signal = on_signal
         self._gentle = self._shields = self._handled = 0
         self._raised = self._pending = False
         self._first: SignalEffect | None = None
         """Effect of the first signal, once its handler has run."""
-        self.left = threading.Event()
+        self.has_exited = threading.Event()
         """Set when the main thread has left the context of `interrupts`."""
 
     @contextmanager
@@ -77,7 +77,7 @@ class Interrupts:
         self.stop.set()
         self._handled += 1
         self._first = self._first or self._meaning()
-        if self._gentle and self._handled == 1 and not self.hurry.is_set():
+        if self._gentle and self._handled == 1 and not self.exit_now.is_set():
             return
         self._pending = True
         if not self._shields:
@@ -95,16 +95,16 @@ class Interrupts:
             if count == 1:
                 self._on_signal(self._first or self._meaning())
             elif count == 2:
-                self.hurry.set()
-                self._on_signal(SignalEffect.HURRY)
-                if not self.left.wait(AT_ONCE_S) and not (self._raised or self._pending):
+                self.exit_now.set()
+                self._on_signal(SignalEffect.EXIT_NOW)
+                if not self.has_exited.wait(HANDLER_S) and not (self._raised or self._pending):
                     # Two signals arrived, but Python called the handler only once.
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-                if not (self.left.wait(DEAF_S) or (self._raised and self.left.wait(LEAVE_S))):
+                if not (self.has_exited.wait(STEP_S) or (self._raised and self.has_exited.wait(CLEANUP_S))):
                     end_process(INTERRUPTED)
 
     def _meaning(self) -> SignalEffect:
-        return SignalEffect.DRAIN if self._gentle else SignalEffect.LEAVE
+        return SignalEffect.DRAIN if self._gentle else SignalEffect.EXIT
 
     def _raise(self) -> None:
         self._pending, self._raised = False, True
@@ -147,7 +147,7 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
         yield signal_interrupts
     finally:
         _CURRENT = None
-        signal_interrupts.left.set()
+        signal_interrupts.has_exited.set()
         for number, handler in old_handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(woken)

@@ -16,7 +16,7 @@ from pathlib import Path
 from orchestrator.files.abandoned_folders import is_own_file
 from orchestrator.files.redact import redact
 from orchestrator.files.regular_files import non_file_kind
-from search_spaces.wording import printable
+from search_spaces.wording import escape_to_line
 from trainables.atomic import PRIVATE, clear_unfinished, write_atomically
 
 HEAD_BYTES = 64 << 10
@@ -100,7 +100,7 @@ def readable_text(content: bytes) -> str:
         left_out = len(content) - HEAD_BYTES - TAIL_BYTES
         content = content[:HEAD_BYTES] + _gap(left_out, content[HEAD_BYTES:]) + content[-TAIL_BYTES:]
     lines = redact(content.decode("utf-8", "backslashreplace")).split("\n")
-    return "\n".join(printable(line.rstrip("\r").expandtabs()) for line in lines)
+    return "\n".join(escape_to_line(line.rstrip("\r").expandtabs()) for line in lines)
 
 
 def _open_raw(path: Path) -> int:

@@ -165,8 +165,8 @@ class _Server:
                     with suppress(OSError):
                         os.killpg(child, signal.SIGKILL)  # for platforms without adoption of orphans
                     code = os.waitstatus_to_exitcode(status)
-                    return ChildEnded(code, code in MEMORY_SIGNALS and kills.happened())
-                kills.look()
+                    return ChildEnded(code, code in MEMORY_SIGNALS and kills.was_oom_kill())
+                kills.take_reading()
                 log.drop_middle()
         finally:
             if ending is not None:

@@ -29,43 +29,43 @@ from orchestrator.isolation.file_events import FileListener
 from orchestrator.isolation.file_versions import Version, may_write_unseen, version_of, versions_below
 from trainables.custom.script import METRICS
 
-COPIED_BYTES = 1 << 20
+MAX_COPIED_FILE_BYTES = 1 << 20
 """Maximum size of a copied file; larger files are linked."""
-ALL_COPIED_BYTES = 32 << 20
+MAX_COPIED_BYTES = 32 << 20
 """Maximum size of all copied files together; further files are linked."""
-MOST_ENTRIES = 1_000
+MAX_ENTRIES = 1_000
 """Maximum number of entries in copied folders; further folders and files are linked."""
-LEVELS_ABOVE = 2
+NUM_LINKED_PARENTS = 2
 """Number of parents of the launch folder whose entries are linked."""
-PROGRAMS = frozenset({"node_modules", "site-packages", "__pycache__", "mlruns", "mlartifacts"})
+LINKED_FOLDER_NAMES = frozenset({"node_modules", "site-packages", "__pycache__", "mlruns", "mlartifacts"})
 """Names of linked folders; hidden folders, virtual environments and sweeps are linked, too."""
-SWEEP, ENVIRONMENT = "plan.json", "pyvenv.cfg"
+SWEEP_MARKER, VENV_MARKER = "plan.json", "pyvenv.cfg"
 """Files that mark the folder of a sweep and a virtual environment."""
-SOURCES = frozenset(
+SOURCE_SUFFIXES = frozenset(
     {".c", ".cfg", ".cpp", ".cu", ".css", ".h", ".html", ".ini", ".ipynb", ".jinja", ".js", ".lock", ".md"}
     | {".py", ".pyi", ".rst", ".sh", ".tex", ".toml", ".ts", ".typed", ".yaml", ".yml"}
 )
 """Suffixes of source files, which trials are expected only to read."""
-MODELS = frozenset(
+NATIVE_WRITE_SUFFIXES = frozenset(
     {".arrow", ".bin", ".ckpt", ".feather", ".h5", ".joblib", ".npy", ".npz", ".onnx", ".parquet", ".pickle"}
     | {".pkl", ".pt", ".pth", ".safetensors"}
 )
 """Suffixes of files that libraries may write in native code, without an audit event."""
-WRITTEN_BY_MANY = (".db", ".sqlite", ".sqlite3", "-journal", "-shm", "-wal", ".log")
+SHARED_WRITE_SUFFIXES = (".db", ".sqlite", ".sqlite3", "-journal", "-shm", "-wal", ".log")
 """Suffixes of databases and logs, which several processes may write, e.g. `| tee launch.log`."""
 Mode = Literal["private", "shared"]
 LOCKS_FOLDER = "written"
 """Folder of locks, next to the temporary folders of running trials."""
-PROGRAMS_STARTED = "programs-started"
+STARTED_PROGRAMS_FILE = "programs-started"
 """File in the temporary folder of a trial that has started other programs."""
-REFUSED = "refused-write"
+REFUSED_WRITE_FILE = "refused-write"
 """File in a trial's temporary folder with the message of a refused write.
 
 User code may catch the exception of the refusal, so the message is also stored.
 """
-SYSTEM = ("/dev", "/proc", "/run", "/sys", sys.prefix, sys.base_prefix)
+SYSTEM_FOLDERS = ("/dev", "/proc", "/run", "/sys", sys.prefix, sys.base_prefix)
 """Folders whose files all processes may write."""
-LOCK_FILE = ".lock"
+LOCK_SUFFIX = ".lock"
 """Suffix of files that many processes open for writing to lock another file."""
 PRIVATE_REMEDY = (
     "write to a relative path, which is private to each trial, or set resources.working_folder: shared"
@@ -91,7 +91,7 @@ class LaunchFiles:
     def of(cls, root: Path) -> "LaunchFiles":
         """Return the content of `root`, breadth first; a missing folder counts as empty."""
         launch_files = cls(root)
-        bytes_left, entries_left = ALL_COPIED_BYTES, MOST_ENTRIES
+        bytes_left, entries_left = MAX_COPIED_BYTES, MAX_ENTRIES
         large_folders: set[str] = set()
         waiting = [""]
         while waiting:
@@ -113,7 +113,7 @@ class LaunchFiles:
                 size = _size_of_file(entry)
                 if entry.is_dir(follow_symlinks=False) and not (holds_sweeps or _is_program(entry)):
                     waiting.append(path)
-                elif copies and 0 <= size <= min(COPIED_BYTES, bytes_left) and not _is_source(entry):
+                elif copies and 0 <= size <= min(MAX_COPIED_FILE_BYTES, bytes_left) and not _is_source(entry):
                     bytes_left -= size
                     launch_files.copied.append(path)
                 elif size >= 0 or os.path.isdir(entry.path):
@@ -132,7 +132,7 @@ class LaunchFiles:
         the files. New files in that folder then belong to the trial.
         """
         real_root = self.root.resolve()
-        for level in range(1, LEVELS_ABOVE + 1 if real_root.is_dir() else 0):
+        for level in range(1, NUM_LINKED_PARENTS + 1 if real_root.is_dir() else 0):
             entries = [entry for entry in _entries(real_root.parent) if entry.name != real_root.name]
             real_root = real_root.parent
             if len(entries) > max_entries:
@@ -170,15 +170,15 @@ def _size_of_file(entry: "os.DirEntry[str]") -> int:
 
 
 def _is_source(entry: "os.DirEntry[str]") -> bool:
-    return os.path.splitext(entry.name)[1].lower() in SOURCES
+    return os.path.splitext(entry.name)[1].lower() in SOURCE_SUFFIXES
 
 
 def _is_program(entry: "os.DirEntry[str]") -> bool:
-    return _is_tool(entry.name) or os.path.lexists(os.path.join(entry.path, ENVIRONMENT))
+    return _is_tool(entry.name) or os.path.lexists(os.path.join(entry.path, VENV_MARKER))
 
 
 def _is_sweep(entry: "os.DirEntry[str]") -> bool:
-    return os.path.lexists(os.path.join(entry.path, SWEEP))
+    return os.path.lexists(os.path.join(entry.path, SWEEP_MARKER))
 
 
 @dataclass
@@ -206,13 +206,13 @@ class WorkingFolder:
         """Working directory of the trial."""
         if self.mode == "shared":
             return self.files.root
-        above = self.files.root.resolve().parts[1:][-LEVELS_ABOVE - 1 :]
+        above = self.files.root.resolve().parts[1:][-NUM_LINKED_PARENTS - 1 :]
         return self.scratch.joinpath("work", *above)
 
     def enter(self) -> None:
         """Create the folder and make it the working directory of this process."""
         self.scratch.mkdir(parents=True, exist_ok=True)
-        (self.scratch / REFUSED).unlink(missing_ok=True)
+        (self.scratch / REFUSED_WRITE_FILE).unlink(missing_ok=True)
         if self.mode == "private":
             self._fill()
         os.chdir(self.path)
@@ -221,7 +221,7 @@ class WorkingFolder:
             return
         self._before = self._versions_now()
         self._redirect()
-        record_program = (self.scratch / PROGRAMS_STARTED).touch
+        record_program = (self.scratch / STARTED_PROGRAMS_FILE).touch
         FileListener(
             self._record_read,
             self._check_private,
@@ -292,14 +292,14 @@ class WorkingFolder:
             SharedFileWritten: A write was refused. Or the trial has read a file that changed for an unknown
                 cause while another trial ran, so it may have read the data of the other trial.
         """
-        if (self.scratch / REFUSED).is_file():
-            raise SharedFileWritten((self.scratch / REFUSED).read_text(encoding="utf-8"))
+        if (self.scratch / REFUSED_WRITE_FILE).is_file():
+            raise SharedFileWritten((self.scratch / REFUSED_WRITE_FILE).read_text(encoding="utf-8"))
         if self.mode == "shared":
             return
-        programs_ran = os.path.lexists(self.scratch / PROGRAMS_STARTED) or may_write_unseen()
+        programs_ran = os.path.lexists(self.scratch / STARTED_PROGRAMS_FILE) or may_write_unseen()
         now = self._versions_now()
         for path, version in now.items():
-            is_suspect = programs_ran or os.path.splitext(path)[1].lower() in MODELS
+            is_suspect = programs_ran or os.path.splitext(path)[1].lower() in NATIVE_WRITE_SUFFIXES
             if not is_suspect or version == self._before.get(path) or self._record_writer(path, b""):
                 continue
             change = (
@@ -320,7 +320,7 @@ class WorkingFolder:
         return any(entry.is_dir() and entry.name not in own for entry in entries)
 
     def _versions_now(self) -> dict[str, Version]:
-        return versions_below(Path(self._root), self._is_ignored, MOST_ENTRIES)
+        return versions_below(Path(self._root), self._is_ignored, MAX_ENTRIES)
 
     def _is_ignored(self, entry: "os.DirEntry[str]") -> bool:
         """Return whether changes of a file or folder in the launch folder are allowed."""
@@ -328,7 +328,7 @@ class WorkingFolder:
             return True
         if entry.is_dir():
             return any(map(_is_sweep, _entries(Path(entry.path)))) or _is_sweep(entry)
-        return _is_source(entry) or entry.name.endswith(WRITTEN_BY_MANY)
+        return _is_source(entry) or entry.name.endswith(SHARED_WRITE_SUFFIXES)
 
     def _record_read(self, path: str) -> None:
         absolute_path = os.path.abspath(path)
@@ -383,7 +383,7 @@ class WorkingFolder:
             self._counterpart(os.path.relpath(os.path.dirname(absolute_path), self.path))
         # Caches replace their files at other absolute paths.
         elif not _is_below(real, os.path.realpath(self.scratch)) and (
-            _is_below(real, self._root) or os.path.splitext(real)[1] in MODELS
+            _is_below(real, self._root) or os.path.splitext(real)[1] in NATIVE_WRITE_SUFFIXES
         ):
             self._claim(real)
 
@@ -438,9 +438,9 @@ class WorkingFolder:
     def _claim(self, real_path: str) -> None:
         """Record the trial as the writer of a file. Raise `SharedFileWritten` if another trial wrote it."""
         name = self._name(real_path)
-        if self._is_exempt(real_path) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
+        if self._is_exempt(real_path) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_SUFFIX):
             return
-        is_of_system = name == real_path and any(_is_below(real_path, folder) for folder in SYSTEM)
+        is_of_system = name == real_path and any(_is_below(real_path, folder) for folder in SYSTEM_FOLDERS)
         if is_of_system or os.path.isdir(real_path):
             return  # a folder is opened for writing to create an unnamed temporary file
         if self._record_writer(real_path, self._trial_key) not in (b"", self._trial_key):
@@ -451,7 +451,7 @@ class WorkingFolder:
 
     def _refuse(self, message: str) -> NoReturn:
         """Raise `SharedFileWritten` now and, by a stored message, when the trial ends."""
-        (self.scratch / REFUSED).write_text(message, encoding="utf-8")
+        (self.scratch / REFUSED_WRITE_FILE).write_text(message, encoding="utf-8")
         raise SharedFileWritten(message)
 
     @property
@@ -509,7 +509,7 @@ def _ignore(*_: str) -> None:
 
 def _is_tool(name: str) -> bool:
     """Return whether a folder of this name contains caches or settings of tools."""
-    return name in PROGRAMS or name.startswith(".")
+    return name in LINKED_FOLDER_NAMES or name.startswith(".")
 
 
 def _is_below(path: str, folder: str) -> bool:

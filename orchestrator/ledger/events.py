@@ -23,13 +23,13 @@ class EventKind(StrEnum):
 
     OPENED = "opened"
     """A process claimed the sweep. Payload: holder, spec_digest, provenance."""
-    ASKED = "asked"
+    PARAMS_ASSIGNED = "asked"
     """A trial received its assignment. Payload: the trial as JSON."""
     STARTED = "started"
     """An attempt at a trial began under a fencing token. Payload: token."""
     MEASURED = "measured"
     """A trial reported a measurement, at most one per trial and step. Payload: step, seconds, metrics."""
-    KEPT = "kept"
+    EXAMPLES = "kept"
     """Values of single examples at the step of the preceding measurement. Payload: step, examples."""
     CHECKPOINTED = "checkpointed"
     """A checkpoint was written. Payload: step, path relative to the sweep's folder."""
@@ -48,7 +48,7 @@ class EventKind(StrEnum):
     Measurements after that step no longer count. Payload of a trial that a failure had skipped: cause, the
     id of the retried trial.
     """
-    READ = "read"
+    DATA_BUILT = "read"
     """The data of the trials of this process are built. Payload: digests of splits by task/split."""
     CLOSED = "closed"
     """The process released the sweep.
@@ -79,7 +79,7 @@ def claim_event(time: float, holder: Holder, spec_digest: str, provenance: Mappi
 
 def params_event(time: float, trial: Trial) -> Event:
     """Create the event that a trial received its assignment."""
-    return Event(EventKind.ASKED, time, trial.trial_id, trial_to_json(trial))
+    return Event(EventKind.PARAMS_ASSIGNED, time, trial.trial_id, trial_to_json(trial))
 
 
 def start_event(time: float, trial_id: str, token: int) -> Event:
@@ -97,7 +97,7 @@ def measurement_event(time: float, trial_id: str, measurement: Measurement) -> E
 def examples_event(time: float, trial_id: str, measurement: Measurement) -> Event:
     """Create the event that stores the measurement's values of single examples."""
     payload = {"step": measurement.step, "examples": [dict(example) for example in measurement.examples]}
-    return Event(EventKind.KEPT, time, trial_id, payload)
+    return Event(EventKind.EXAMPLES, time, trial_id, payload)
 
 
 def checkpoint_event(time: float, trial_id: str, step: int, path: str) -> Event:
@@ -151,7 +151,7 @@ def reopening_event(time: float, trial_id: str, cause: str) -> Event:
 
 def data_event(time: float, digests: Mapping[str, str]) -> Event:
     """Create the event that all data are built, with digests of splits by task/split."""
-    return Event(EventKind.READ, time, payload=dict(digests))
+    return Event(EventKind.DATA_BUILT, time, payload=dict(digests))
 
 
 def release_event(time: float, reason: str, detail: str = "", *, extensions: int | None = None) -> Event:

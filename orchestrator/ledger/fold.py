@@ -13,7 +13,7 @@ from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Record, Trial, is_usable
 from trainables.protocol import Measurement
 
-MEASUREMENT_KINDS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT, EventKind.RETRIED})
+MEASUREMENT_KINDS: Final = frozenset({EventKind.MEASURED, EventKind.EXAMPLES, EventKind.RETRIED})
 """Kinds of events that `measurements` uses."""
 
 
@@ -23,7 +23,7 @@ def records(events: Iterable[Event], plan: Plan) -> list[Record]:
     `best` has the best value of the first objective, and the earlier step on a tie; it is None without a
     search. A stopped trial that resumes is open again. Attempts are counted over all holders of the sweep.
     """
-    fold = Fold(plan)
+    fold = RecordBuilder(plan)
     for event in events:
         fold.apply(event)
     return fold.records()
@@ -40,7 +40,9 @@ def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
             assert event.trial_id is not None
             measurement = read_measurement(event)
             by_trial.setdefault(event.trial_id, {}).setdefault(measurement.step, measurement)
-        elif event.kind is EventKind.KEPT and event.payload["step"] in by_trial.get(event.trial_id or "", {}):
+        elif event.kind is EventKind.EXAMPLES and event.payload["step"] in by_trial.get(
+            event.trial_id or "", {}
+        ):
             trial_measurements, step = by_trial[event.trial_id or ""], event.payload["step"]
             trial_measurements[step] = replace(
                 trial_measurements[step], examples=tuple(event.payload["examples"])
@@ -70,13 +72,13 @@ def is_better(measurement: Measurement, best: Measurement | None, objective: Obj
     return best_value is None or (value > best_value if objective.goal == "max" else value < best_value)
 
 
-class Fold:
+class RecordBuilder:
     """Records of a growing log, updated event by event."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._objectives = plan.objectives
-        self._histories: dict[str, _History] = {}
+        self._histories: dict[str, _TrialHistory] = {}
         self._provenance: Mapping[str, Any] = {}
 
     def apply(self, event: Event) -> None:
@@ -88,16 +90,16 @@ class Fold:
         if event.kind is EventKind.OPENED:
             payload = event.payload
             self._provenance = {"spec_digest": payload["spec_digest"], **payload["provenance"]}
-        elif event.kind is EventKind.READ:
+        elif event.kind is EventKind.DATA_BUILT:
             self._provenance = {**self._provenance, "data": event.payload}
         elif event.trial_id is None:
             return
         elif event.kind is EventKind.RETRIED and "cause" in event.payload:
             self._histories.pop(event.trial_id, None)  # the trial may get other settings
-        elif event.kind is EventKind.ASKED:
+        elif event.kind is EventKind.PARAMS_ASSIGNED:
             # A trial receives its assignment once, over all holders of the sweep: the first `asked` event
             # counts.
-            history = _History(trial_from_json(event.payload), self._provenance)
+            history = _TrialHistory(trial_from_json(event.payload), self._provenance)
             self._histories.setdefault(event.trial_id, history)
         else:
             trial_history = self._histories.get(event.trial_id)
@@ -114,7 +116,7 @@ class Fold:
 
 
 @dataclass(slots=True)
-class _History:
+class _TrialHistory:
     """State of one trial, updated by its events."""
 
     trial: Trial
@@ -201,8 +203,8 @@ class _History:
             started_at=self.started_at,
             ended_at=self.ended_at,
             attempts=self.attempts,
-            heard_at=self.last_report_at,
-            retried=self.retried,
+            last_activity_at=self.last_report_at,
+            retried_at=self.retried,
             attributes=dict(self.attributes),
             provenance=self.provenance,
         )

@@ -108,7 +108,7 @@ class LedgerReader:
         )
         earlier_events = events.alias()
         is_retried = events.c.trial_id.in_(select(events.c.trial_id).where(self._is_in_sweep, is_retry()))
-        omitted_kinds = (EventKind.CHECKPOINTED.value, EventKind.KEPT.value)
+        omitted_kinds = (EventKind.CHECKPOINTED.value, EventKind.EXAMPLES.value)
         is_other_event = and_(events.c.step.is_(None), events.c.kind.not_in(omitted_kinds))
         conditions = [is_other_event, last_measurements.c.step.is_not(None), is_retried]
         return (

@@ -32,7 +32,7 @@ PATIENCE_S = 180.0
 """Seconds for which a sweep retries an unavailable database; a server may take two minutes to restart."""
 
 
-OnFenced = Callable[[Lease], None]
+OnLeaseTaken = Callable[[Lease], None]
 """Callback that receives the lease of a session whose sweep was taken by another process."""
 
 
@@ -106,7 +106,7 @@ class Ledger:
     @property
     def has_trials(self) -> bool:
         """Return whether any trial ever received its assignment."""
-        is_start = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.ASKED.value)
+        is_start = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.PARAMS_ASSIGNED.value)
         query = select(events.c.seq).where(is_start).limit(1)
         return self._database.run(lambda connection: connection.scalar(query), write=False) is not None
 
@@ -147,7 +147,7 @@ class Ledger:
         holder: Holder,
         *,
         grace_s: float = 0.0,
-        on_fenced: OnFenced | None = None,
+        on_fenced: OnLeaseTaken | None = None,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> Lease:
         """Claim the sweep.
@@ -245,7 +245,7 @@ class Ledger:
 
         self._database.run(release_lease, write=True, patient=patient)
 
-    def ask_to_stop(self, requester: str, *, at_once: bool = False) -> Lease | None:
+    def request_stop(self, requester: str, *, at_once: bool = False) -> Lease | None:
         """Request that the sweep's holder stops; no lease is needed.
 
         Args:
@@ -378,7 +378,7 @@ class Ledger:
         """Yield `chain.CHAINED_COLUMNS` and the digest of all events; raise the errors of `events`."""
         return self._reader.rows(0)
 
-    def newest(
+    def newest_events(
         self,
         *,
         after_seq: int = 0,

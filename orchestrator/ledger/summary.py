@@ -45,7 +45,7 @@ class Summary:
     @property
     def num_failed(self) -> int:
         """Return the number of ended trials that count as failures."""
-        return sum(count for kind, count in self.ended.items() if kind.failed)
+        return sum(count for kind, count in self.ended.items() if kind.is_failure)
 
 
 def read_summaries(url: str, name: str | None = None) -> list[Summary]:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.errors import FaultCode, HaltsweepError, SpecError
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, SearchPlan
-from orchestrator.spec.kinds import FOUND, FROM
+from orchestrator.spec.kinds import FROM_KEY, RESULT_KEY
 from orchestrator.spec.metric_splits import SELECTION_SPLIT, MetricSplits, declared_split, outcome_split
 from orchestrator.statistics.paired import LEVEL
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity, usual_goal
 
 if TYPE_CHECKING:  # a report needs no spec, whose imports are slow
@@ -142,10 +142,10 @@ def with_spread(source: "SpecFile", spread_of: SpreadLookup) -> "SpecFile":
     """
     answer = source.spec.answer
     spread = answer.spread if answer else None
-    if answer is None or not isinstance(spread, Mapping) or FOUND in spread:
+    if answer is None or not isinstance(spread, Mapping) or RESULT_KEY in spread:
         return source
     try:
-        filled_spread = {**spread, FOUND: spread_of(spread[FROM], answer.metric)}
+        filled_spread = {**spread, RESULT_KEY: spread_of(spread[FROM_KEY], answer.metric)}
     except HaltsweepError as error:
         fault = source.fault(str(error), "answer", "spread", code=FaultCode.UNKNOWN_NAME)
         raise SpecError([fault]) from error
@@ -183,7 +183,7 @@ def check_answer(
     for key, given_by in limits.items():
         if isinstance(given_by, int | float) and given_by >= high - low:
             requirement = f"smaller than {high - low:g}, the whole range of {primary}"
-            faults.add(f"must be {requirement}, got {shown(given_by)}", "answer", key)
+            faults.add(f"must be {requirement}, got {format_value(given_by)}", "answer", key)
 
 
 def _check_goal(

@@ -8,11 +8,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from orchestrator.errors import FaultCode
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.training_code.settings import (
+    ParsedSettings,
     SettingFault,
-    System,
-    checked,
     differences,
     field_names,
+    parse_settings,
     undeclared_changes,
     valid_parts,
 )
@@ -22,7 +22,7 @@ from orchestrator.spec.scalars import assignments
 from orchestrator.spec.types import ArmSpec, ControlSpec, Spec
 from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
-from search_spaces.wording import nearest, shown
+from search_spaces.wording import format_value, nearest
 from trainables.custom.extensions import BadName
 
 
@@ -142,7 +142,7 @@ class CheckedArm(Generic[S]):
         return self.request.name
 
 
-BuiltInArm = CheckedArm[System]
+BuiltInArm = CheckedArm[ParsedSettings]
 """An arm of the built-in trainable."""
 Progress = Callable[[str], None]
 
@@ -151,26 +151,26 @@ def resolve_built_in_arms(
     spec: Spec, faults: Faults, progress: Progress = lambda _: None
 ) -> list[BuiltInArm]:
     """Return the valid arms of the built-in trainable; see `resolve_arms`."""
-    return resolve_arms(checked, spec, faults, progress, valid_parts)
+    return resolve_arms(parse_settings, spec, faults, progress, valid_parts)
 
 
 def resolve_arms(
-    checked: Checked[S],
+    parse: Checked[S],
     spec: Spec,
     faults: Faults,
     progress: Progress = lambda _: None,
     readable: PartialReader = lambda _: {},
 ) -> list[CheckedArm[S]]:
-    """Return every arm with valid settings, as validated by `checked`; the baseline comes first.
+    """Return every arm with valid settings, as validated by `parse`; the baseline comes first.
 
     Args:
-        checked: Validates raw settings.
+        parse: Validates raw settings.
         spec: The spec.
         faults: Collects the problems of all other arms.
         progress: Called with the number of arms that have been read.
         readable: Returns the valid part of the settings, used if the baseline has faults.
     """
-    plain = checked(spec.settings)
+    plain = parse(spec.settings)
     base: Mapping[str, Any]
     if isinstance(plain, list):
         valid_part, base_faults = readable(spec.settings), set(plain)
@@ -191,7 +191,7 @@ def resolve_arms(
             continue
         if request.is_baseline:
             bases[cell] = changed_settings
-        result = checked(changed_settings)
+        result = parse(changed_settings)
         if isinstance(result, list):
             reported = base_faults | of_cells.get(cell, set())
             if request.is_baseline:
@@ -225,8 +225,9 @@ def _checked_arm(
     for change in undeclared_changes(changes, declared_values):
         path = next(iter(declared_values), change.path)
         message = (
-            f"must change only what it declares, but it changes {change.path} from {shown(change.before)} "
-            f"to {shown(change.after)}: set {change.path} too, or keep its value"
+            f"must change only what it declares, but it changes {change.path} from "
+            f"{format_value(change.before)} to {format_value(change.after)}: set {change.path} "
+            "too, or keep its value"
         )
         faults.add(message, *request.keys(path), code=FaultCode.CONFLICTING_FIELDS)
     if request.is_baseline:
@@ -254,7 +255,8 @@ def _refuse_baseline_values(
         old_value, new_value = lookup(base_settings, path), lookup(system.settings, path)
         if old_value is not MISSING and equality_key(old_value) == equality_key(new_value):
             message = (
-                f"has no effect: the baseline already has {shown(old_value)}. Delete it or change the value"
+                f"has no effect: the baseline already has {format_value(old_value)}. Delete it or change "
+                "the value"
             )
             faults.add(message, *request.keys(path), code=FaultCode.ARM_HAS_NO_EFFECT)
 

@@ -11,7 +11,7 @@ from orchestrator.spec.scopes import counted_name
 from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Fixed
 from search_spaces.wording import amount as count
-from search_spaces.wording import shown
+from search_spaces.wording import format_value
 from trainables.metrics import TRAIN_FLOPS, Metric, look_up, split_and_quantity
 
 
@@ -46,12 +46,12 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
     metric = spec.search.objectives[0].metric
     low, high = look_up(known_metrics, metric).span
     if not low <= target <= high:
-        message = f"must be a value that {metric} can have, {low:g} to {high:g}, got {shown(target)}"
+        message = f"must be a value that {metric} can have, {low:g} to {high:g}, got {format_value(target)}"
         faults.add(message, "budget", "each_arm", "target")
     elif target == (low if spec.search.objectives[0].goal == "max" else high):
         message = (
-            f"must be better than the worst value of {metric}, got {shown(target)}: the first trial always "
-            "reaches it"
+            f"must be better than the worst value of {metric}, got {format_value(target)}: the first trial "
+            "always reaches it"
         )
         faults.add(message, "budget", "each_arm", "target")
 
@@ -76,7 +76,7 @@ def check_flops_limits(
         if limit is not None and costs and limit < min(costs):
             message = (
                 f"must be at least the FLOPs of one trial, {format_amount(min(costs))} in the cheapest "
-                f"arm, got {shown(limit)}: the first trial would exceed it"
+                f"arm, got {format_value(limit)}: the first trial would exceed it"
             )
             faults.add(message, "budget", *keys)
 

@@ -98,7 +98,7 @@ def _reason_never_stopping(
             f"it waits for {conditions.trials} trials, and trials_per_arm is {search.trials_per_arm}; let "
             "it wait for fewer, or let every trial run to its end (stopper: null)"
         )
-    elif conditions.keeps_all:
+    elif conditions.never_stops:
         reason = "percentile 100 stops no trial; lower it"
     elif conditions.bounds and conditions.bounds[0] <= low and conditions.bounds[1] >= high:
         named_bounds = zip(("below", "above"), conditions.bounds, strict=True)

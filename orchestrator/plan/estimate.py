@@ -13,7 +13,7 @@ from orchestrator.plan.ablation_check.structure import Structure
 from orchestrator.plan.ablation_check.weights import SEED
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.limits import rows_at_once, rows_per_step
-from orchestrator.plan.training_code.settings import System
+from orchestrator.plan.training_code.settings import ParsedSettings
 from orchestrator.plan.types import ArmEstimate
 from orchestrator.trials import PlannedTrial
 from trainables.assembly import build_model
@@ -69,7 +69,7 @@ def count_trials_by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str
     return counts
 
 
-def _peak_memory_bytes(system: System, structure: Structure) -> int:
+def _peak_memory_bytes(system: ParsedSettings, structure: Structure) -> int:
     rows, length = rows_at_once(system), system.shape.length_max
     recomputes = system.train.checkpoint_activations
     return peak_memory_bytes(
@@ -77,7 +77,7 @@ def _peak_memory_bytes(system: System, structure: Structure) -> int:
     )
 
 
-def _checkpoint_bytes(system: System, structure: Structure) -> int:
+def _checkpoint_bytes(system: ParsedSettings, structure: Structure) -> int:
     """Return the bytes of a checkpoint: weights, optimizer moments, and best, slow and average weights."""
     train = system.train
     copies = 1 + ADAM_MOMENTS + (train.optimizer == "ranger") + (train.ema is not None)
@@ -85,7 +85,7 @@ def _checkpoint_bytes(system: System, structure: Structure) -> int:
     return copies * BYTES_PER_NUMBER * structure.parameters
 
 
-def _seconds_per_step(system: System) -> float:
+def _seconds_per_step(system: ParsedSettings) -> float:
     """Return seconds per training step on full-length inputs, on the device that trials would use."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     batch_size, parts = rows_per_step(system), system.train.parts
@@ -107,7 +107,7 @@ def _seconds_per_step(system: System) -> float:
         raise InputError(f"a step cannot be timed here: {error}") from error
 
 
-def _measure_step_seconds(learner: Learner, system: System, examples: int) -> float:
+def _measure_step_seconds(learner: Learner, system: ParsedSettings, examples: int) -> float:
     """Return the median seconds of a step on `examples` examples, without the first step."""
     batch = synthetic_batch(system.shape, examples, system.shape.length_max, SEED).to(learner.device)
     seconds = []

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from orchestrator.plan.display.format import bytes_amount
-from orchestrator.plan.training_code.settings import System
+from orchestrator.plan.training_code.settings import ParsedSettings
 from trainables.costs import depth_range, flops, passes, peak_memory_bytes
 
 MAX_TRIAL_BYTES = 32 << 40
@@ -12,7 +12,7 @@ MAX_TRIAL_FLOPS = 1e27
 """Maximum FLOPs of a trial, slightly above the largest published trainings."""
 
 
-def size_problem(config: System, count_parameters: Callable[[System], int]) -> str | None:
+def size_problem(config: ParsedSettings, count_parameters: Callable[[ParsedSettings], int]) -> str | None:
     """Return why no machine could train `config`; None if one could.
 
     Args:
@@ -45,15 +45,15 @@ def size_problem(config: System, count_parameters: Callable[[System], int]) -> s
     return None
 
 
-def rows_per_step(config: System) -> int:
+def rows_per_step(config: ParsedSettings) -> int:
     """Return the number of examples per training step if all examples have the maximum length."""
     return config.train.batch_rows(_longest_sequence(config))
 
 
-def rows_at_once(config: System) -> int:
+def rows_at_once(config: ParsedSettings) -> int:
     """Return the number of examples per forward pass if all examples have the maximum length."""
     return config.train.part_rows(_longest_sequence(config))
 
 
-def _longest_sequence(config: System) -> int:
+def _longest_sequence(config: ParsedSettings) -> int:
     return max(config.shape.length_max, config.shape.answer_length_max or 0)

@@ -9,7 +9,7 @@ from orchestrator.plan.consistency import MAX_PLANNED_ARMS, MAX_PLANNED_TRIALS
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.load import SpecFile, read_spec
 from orchestrator.spec.types import Spec
-from search_spaces.wording import counted
+from search_spaces.wording import format_count
 
 
 def read_plannable_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> SpecFile:
@@ -40,8 +40,8 @@ def check_size(spec: Spec, faults: Faults) -> None:
     arms = count_arms(spec)
     if arms > MAX_PLANNED_ARMS:
         message = (
-            f"must make at most {MAX_PLANNED_ARMS:,} arms of the baseline and all arms, got {counted(arms)}: "
-            "leave some values out"
+            f"must make at most {MAX_PLANNED_ARMS:,} arms of the baseline and all arms, got "
+            f"{format_count(arms)}: leave some values out"
         )
         faults.add(message, "grid" if spec.grid else "contexts", code=FaultCode.OVERSIZED_VALUE)
     num_search_trials = spec.repeats * spec.search.trials_per_arm if spec.search else 0

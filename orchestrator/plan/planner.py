@@ -24,7 +24,12 @@ from orchestrator.plan.space_check import constraints
 from orchestrator.plan.space_check.constraints import check_constraints, check_predicates
 from orchestrator.plan.space_check.dimensions import check_dimensions
 from orchestrator.plan.space_check.draws import check_draws
-from orchestrator.plan.space_check.first import Found, check_first, with_first_points, with_found_points
+from orchestrator.plan.space_check.first import (
+    BestParamsLookup,
+    check_first,
+    with_first_points,
+    with_found_points,
+)
 from orchestrator.plan.space_check.spaces import arm_space, check_grid, common_space
 from orchestrator.plan.training_code.built_in import BuiltIn
 from orchestrator.plan.training_code.custom import CustomTrainable
@@ -176,7 +181,9 @@ def _check_arms(
     """Return the results of the ablation check, and the arms with their search spaces."""
     by_name = {arm.name: arm for arm in resolved}
     if spec.search is not None:
-        check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
+        check_dimensions(
+            resolved, spec.search, lambda path: trainable.reason_not_searchable(path, resolved), faults
+        )
     proofs, arms = [], []
     for number, arm in enumerate(resolved):
         on_progress(f"building and checking arm {number + 1:,} of {len(resolved):,}, {arm.name}")
@@ -265,7 +272,7 @@ def _add_first_points(
         return arms
     check_cross(spec, arms, faults)
     trainable.check_equal_arms(resolved, faults)
-    trainable.check_movement(spec, spaces, faults)
+    trainable.check_metrics_vary(spec, spaces, faults)
     if spec.search is None:
         return arms
     check_constraints(spec.search, spaces, faults)
@@ -280,7 +287,7 @@ def plan_file(
     calibrate: bool = False,
     on_progress: OnProgress = lambda _: None,
     probe: Probe | None = None,
-    best_params_of: Found | None = None,
+    best_params_of: BestParamsLookup | None = None,
     spread_of: SpreadLookup | None = None,
     parsed: SpecFile | None = None,
 ) -> tuple[SpecFile, Plan]:

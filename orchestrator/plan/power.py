@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.plan.answer import metric_splits
-from orchestrator.plan.readings.published_rows import matches_cell, row_name
+from orchestrator.plan.published.published_rows import matches_cell, row_name
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power, SearchPlan
 from orchestrator.spec.checks import BASELINE
-from orchestrator.spec.kinds import FOUND, FROM
+from orchestrator.spec.kinds import FROM_KEY, RESULT_KEY
 from orchestrator.statistics.moderated import MIN_ARMS, MIN_UNITS
 from orchestrator.statistics.power import POWER, seeds_needed, smallest_effect
 from orchestrator.statistics.sequential import FIRST_LOOK, LOOK_LEVEL_SHARE, expected_seeds
@@ -117,7 +117,7 @@ def _moderation_sentence(seeds: int, answer: AnswerPlan) -> str:
 def _spread_and_source(stated_spread: float | Mapping[str, Any]) -> tuple[float | None, str]:
     """Return the spread of a spec and its source: a number, or the spread of another sweep."""
     if isinstance(stated_spread, Mapping):
-        return stated_spread.get(FOUND), f"baseline of {stated_spread[FROM]}"
+        return stated_spread.get(RESULT_KEY), f"baseline of {stated_spread[FROM_KEY]}"
     return stated_spread, "stated"
 
 

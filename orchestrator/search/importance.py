@@ -5,7 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Float, Powers, Value, same
+from search_spaces.dimensions import (
+    Assignment,
+    Choice,
+    Dimension,
+    Domain,
+    Fixed,
+    Float,
+    Powers,
+    Value,
+    are_equal,
+)
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -88,5 +98,5 @@ def _distribution(domain: Domain) -> "BaseDistribution":
 
 def _optuna_value(domain: Domain, value: Value) -> Value:
     if isinstance(domain, Choice | Powers):
-        return next(place for place, param_value in enumerate(domain.values) if same(param_value, value))
+        return next(place for place, param_value in enumerate(domain.values) if are_equal(param_value, value))
     return value

@@ -15,9 +15,9 @@ from orchestrator.search.samplers import (
     SAMPLER,
     STOPPER,
     ComponentChoice,
+    InvalidSampler,
     NamedComponent,
-    Refusal,
-    SamplerRefused,
+    SamplerFault,
     load_component,
     make_sampler,
     make_stopper,
@@ -25,7 +25,7 @@ from orchestrator.search.samplers import (
 from orchestrator.search.suggestions import suggest
 from search_spaces.dimensions import Domain, Float, Int, Value
 from search_spaces.grid import COUNTED_MAX, count_values, is_finite
-from search_spaces.wording import shown
+from search_spaces.wording import format_value
 from trainables.custom.extensions import describe_error
 
 Component = TypeVar("Component")
@@ -47,7 +47,7 @@ def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Seq
         space: Domains of the search space; empty for a small default space.
 
     Raises:
-        SamplerRefused: If the sampler cannot be used.
+        InvalidSampler: If the sampler cannot be used.
     """
     component = load_component(component_spec, SAMPLER)
     choice = component.load_choice(component_spec)
@@ -58,13 +58,13 @@ def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Seq
             f"{component.label} stores all combinations in memory, at most {COUNTED_MAX:,}, "
             f"got {size:,}: remove values, or choose another sampler"
         )
-        raise SamplerRefused([Refusal("", message)])
+        raise InvalidSampler([SamplerFault("", message)])
     failure = _error_text(_try_sampler, choice, objectives, space)
     if failure and objectives > 1 and failure != _error_text(_try_sampler, choice, 1, space):
         message = (
             f"{component_spec['name']} searches for one objective, got {objectives}: choose nsga2 or tpe"
         )
-        raise SamplerRefused([Refusal("", message)])
+        raise InvalidSampler([SamplerFault("", message)])
     if failure:
         _require_success(component, choice, lambda used_choice: _try_sampler(used_choice, 1, space))
 
@@ -78,30 +78,30 @@ def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     """Let the stopper judge a few trials, and return it.
 
     Raises:
-        SamplerRefused: If the stopper cannot be used.
+        InvalidSampler: If the stopper cannot be used.
     """
     component = load_component(component_spec, STOPPER)
     choice = component.load_choice(component_spec)
     low, high = (choice.keywords.get(f"{end}_resource") for end in ("min", "max"))
     if isinstance(low, int) and isinstance(high, int) and low >= high:
         least, most = component.alternative_name("min_resource"), component.alternative_name("max_resource")
-        raise SamplerRefused([Refusal(most, f"{most} must be more than {least}, {low}, got {high}")])
+        raise InvalidSampler([SamplerFault(most, f"{most} must be more than {least}, {low}, got {high}")])
     _require_success(component, choice, _try_stopper)
     return choice
 
 
-def run_check(check: Callable[[], Component]) -> tuple[Component | None, Sequence[Refusal]]:
+def run_check(check: Callable[[], Component]) -> tuple[Component | None, Sequence[SamplerFault]]:
     """Return the result of `check` without refusals; if `check` fails, None and the refusals."""
     try:
         return check(), ()
-    except SamplerRefused as error:
-        return None, error.refusals
+    except InvalidSampler as error:
+        return None, error.faults
 
 
 def _require_success(
     component: NamedComponent, choice: ComponentChoice, try_component: Callable[[ComponentChoice], None]
 ) -> None:
-    """Raise `SamplerRefused` if `try_component` fails, for each keyword that fails alone, or else for all."""
+    """Raise `InvalidSampler` if `try_component` fails, for each keyword that fails alone, or else for all."""
     if not (failure := _error_text(try_component, choice)):
         return
     required_keywords = {
@@ -117,12 +117,12 @@ def _require_success(
             ):
                 spec_keyword = component.alternative_name(key)
                 reasons[spec_keyword] = (
-                    f"with {spec_keyword} = {shown(value)}: {reason.replace(key, spec_keyword)}"
+                    f"with {spec_keyword} = {format_value(value)}: {reason.replace(key, spec_keyword)}"
                 )
     if not reasons:
         reasons[""] = f"with these keywords: {failure}"
     sentence = f"{component.label} cannot be used"
-    raise SamplerRefused([Refusal(key, f"{sentence} {reason}") for key, reason in reasons.items()])
+    raise InvalidSampler([SamplerFault(key, f"{sentence} {reason}") for key, reason in reasons.items()])
 
 
 def _error_text(try_component: Callable[..., None], *arguments: Any) -> str:
@@ -151,13 +151,13 @@ def _try_sampler(choice: ComponentChoice, objectives: int, space: Sequence[Domai
     if "n_startup_trials" in load_component({"name": choice.class_name}, SAMPLER).parameters:
         choice = replace(choice, keywords={**choice.keywords, "n_startup_trials": 1})
 
-    trials = _NUM_REPEATED_TRIALS if choice.is_from_outside else _NUM_TRIALS
+    trials = _NUM_REPEATED_TRIALS if choice.is_custom else _NUM_TRIALS
 
     def draw_values() -> list[Value]:
         return _run_study(lambda number: make_sampler(choice, number), None, objectives, space, trials)
 
     first_values = draw_values()
-    if choice.is_from_outside and first_values != draw_values():
+    if choice.is_custom and first_values != draw_values():
         raise ValueError(
             "a second instance with the same seed draws other values, so a search could not be resumed; "
             "make all draws depend only on a keyword argument `seed` and on the study"

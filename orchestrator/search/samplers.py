@@ -40,7 +40,7 @@ class Alias:
     class_name: str
     keywords: Mapping[str, str] = field(default_factory=dict)
     """Optuna's keyword by alternative keyword."""
-    refused: Mapping[str, str] = field(default_factory=dict)
+    advice_by_refused_keyword: Mapping[str, str] = field(default_factory=dict)
     """Advice by refused keyword, for keywords that the class of this name has in another library."""
 
 
@@ -146,7 +146,7 @@ class ComponentKind:
     """Name of the Optuna package."""
     base: type[BaseSampler] | type[BasePruner]
     aliases: Mapping[str, Alias]
-    instead: Mapping[str, str]
+    refusal_by_name: Mapping[str, str]
     """Reason and alternative, by name, for names of other libraries that haltsweep refuses."""
 
 
@@ -173,7 +173,7 @@ class ComponentChoice:
         return self.class_name == "BruteForceSampler"
 
     @property
-    def is_from_outside(self) -> bool:
+    def is_custom(self) -> bool:
         """Return whether it is a custom class, neither of Optuna nor built-in."""
         return _is_dotted(self.class_name)
 
@@ -196,33 +196,33 @@ class StopperPatience:
     """Step before which no trial is stopped."""
     trials: int
     """Number of ended or measured trials before which no trial is stopped."""
-    keeps_all: bool
+    never_stops: bool
     """Whether the stopper would keep every trial."""
     bounds: tuple[float, float] | None = None
     """Lower and upper bound outside of which trials are stopped; None if trials are compared instead."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class SamplerFault:
     """One fault of a sampler or stopper, and the keyword that causes it (empty: the name)."""
 
     keyword: str
     message: str
 
 
-class SamplerRefused(ValueError):
+class InvalidSampler(ValueError):
     """A sampler or stopper cannot be used; `refusals` contains every reason."""
 
-    def __init__(self, refusals: Sequence[Refusal]) -> None:
+    def __init__(self, refusals: Sequence[SamplerFault]) -> None:
         super().__init__("; ".join(refusal.message for refusal in refusals))
-        self.refusals = tuple(refusals)
+        self.faults = tuple(refusals)
 
 
 def choose_sampler(component_spec: Mapping[str, Any]) -> ComponentChoice:
     """Return the sampler of `component_spec` (`name` and keywords), validated by names and types.
 
     Raises:
-        SamplerRefused: If a name or type is invalid.
+        InvalidSampler: If a name or type is invalid.
     """
     return load_component(component_spec, SAMPLER).load_choice(component_spec)
 
@@ -231,7 +231,7 @@ def choose_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     """Return the stopper of `component_spec` (`name` and keywords), validated by names and types.
 
     Raises:
-        SamplerRefused: If a name or type is invalid.
+        InvalidSampler: If a name or type is invalid.
     """
     return load_component(component_spec, STOPPER).load_choice(component_spec)
 
@@ -265,7 +265,7 @@ def _make_component(choice: ComponentChoice, kind: ComponentKind, seed_keyword: 
 
 
 def _wrapped_stoppers(choice: ComponentChoice, kind: ComponentKind) -> Mapping[str, ComponentChoice]:
-    """Return the stoppers among the keywords of `choice`; raise `SamplerRefused` for an invalid one."""
+    """Return the stoppers among the keywords of `choice`; raise `InvalidSampler` for an invalid one."""
     known_parameters = _parameters(choice.class_name, kind)
     return {
         key: choose_stopper(_as_component_spec(value))
@@ -302,7 +302,7 @@ def stopper_patience(stopper: ComponentChoice) -> StopperPatience:
             integer_keyword("n_min_trials"),
             integer_keyword("bootstrap_count"),
         ),
-        keeps_all=stopper.keywords.get("percentile") == 100,
+        never_stops=stopper.keywords.get("percentile") == 100,
         bounds=_threshold_bounds(stopper) if stopper.class_name == "ThresholdPruner" else None,
     )
 
@@ -319,27 +319,29 @@ class NamedComponent:
     label: str
     alias: Alias
     parameters: Mapping[str, inspect.Parameter]
-    is_optunas: bool
+    is_optuna_class: bool
 
     def load_choice(self, component_spec: Mapping[str, Any]) -> ComponentChoice:
         """Return the class and keywords of `component_spec`, validated by names and types.
 
         Raises:
-            SamplerRefused: If a name or type is invalid.
+            InvalidSampler: If a name or type is invalid.
         """
         names = self.alias.keywords
         written_keys = {names.get(key, key): key for key in component_spec if key != "name"}
         missing = self.required_keywords - set(written_keys)
         duplicate_keys = [key for key in component_spec if key != names.get(key, key) in component_spec]
-        refusals = [Refusal("", f"{self.label} requires {self.alternative_name(key)}") for key in missing]
+        refusals = [
+            SamplerFault("", f"{self.label} requires {self.alternative_name(key)}") for key in missing
+        ]
         refusals += [
-            Refusal(key, f"{key} is another name of {names[key]}: remove one of them")
+            SamplerFault(key, f"{key} is another name of {names[key]}: remove one of them")
             for key in duplicate_keys
         ]
         for keyword, key in written_keys.items():
             refusals += self._refusals(key, keyword, component_spec[key])
         if refusals:
-            raise SamplerRefused(refusals)
+            raise InvalidSampler(refusals)
         return ComponentChoice(
             self.alias.class_name, {keyword: component_spec[key] for keyword, key in written_keys.items()}
         )
@@ -357,32 +359,38 @@ class NamedComponent:
         """Return the alternative name of a keyword of the class."""
         return next((name for name, target in self.alias.keywords.items() if target == keyword), keyword)
 
-    def _refusals(self, keyword_path: str, keyword: str, value: Any) -> Iterator[Refusal]:
+    def _refusals(self, keyword_path: str, keyword: str, value: Any) -> Iterator[SamplerFault]:
         """Yield the faults of one keyword."""
         parameter = self.parameters.get(keyword)
         if keyword in _DERIVED_KEYWORDS:
-            yield Refusal(
+            yield SamplerFault(
                 keyword_path, f"{self.label} must not be given {keyword_path}: {_DERIVED_KEYWORDS[keyword]}"
             )
-        elif keyword_path in self.alias.refused:
-            reason = self.alias.refused[keyword_path]
-            yield Refusal(keyword_path, f"{self.label} does not accept {keyword_path} in haltsweep: {reason}")
+        elif keyword_path in self.alias.advice_by_refused_keyword:
+            reason = self.alias.advice_by_refused_keyword[keyword_path]
+            yield SamplerFault(
+                keyword_path, f"{self.label} does not accept {keyword_path} in haltsweep: {reason}"
+            )
         elif parameter is not None and _takes_stopper(parameter):
             yield from _wrapped_stopper_refusals(keyword_path, value)
         elif parameter is None or not is_expressible(parameter):
-            if parameter is not None or not self._takes_any:
+            if parameter is not None or not self._accepts_any_keyword:
                 advice = hint(keyword_path, self._known_keywords())
                 message = f"{self.label} has no keyword {keyword_path!r}. {advice}"
-                yield Refusal(keyword_path, message)
+                yield SamplerFault(keyword_path, message)
         elif not matches_annotation(value, parameter):
-            yield Refusal(keyword_path, f"{keyword_path} must be {type_words(parameter)}, got {value!r}")
-        elif self.is_optunas and isinstance(value, int | float) and value < _MIN_VALUES.get(keyword, value):
-            yield Refusal(
+            yield SamplerFault(keyword_path, f"{keyword_path} must be {type_words(parameter)}, got {value!r}")
+        elif (
+            self.is_optuna_class
+            and isinstance(value, int | float)
+            and value < _MIN_VALUES.get(keyword, value)
+        ):
+            yield SamplerFault(
                 keyword_path, f"{keyword_path} must be at least {_MIN_VALUES[keyword]}, got {value!r}"
             )
 
     @property
-    def _takes_any(self) -> bool:
+    def _accepts_any_keyword(self) -> bool:
         return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self.parameters.values())
 
     def _known_keywords(self) -> list[str]:
@@ -393,36 +401,40 @@ class NamedComponent:
         )
 
 
-def _wrapped_stopper_refusals(keyword_path: str, value: Any) -> Iterator[Refusal]:
+def _wrapped_stopper_refusals(keyword_path: str, value: Any) -> Iterator[SamplerFault]:
     """Yield the errors in a stopper that another stopper wraps."""
     if value is None:
         return
     if not isinstance(value, str | Mapping):
-        yield Refusal(keyword_path, f"{keyword_path} must be a stopper, or null, got {value!r}")
+        yield SamplerFault(keyword_path, f"{keyword_path} must be a stopper, or null, got {value!r}")
         return
     try:
         choose_stopper(_as_component_spec(value))
-    except SamplerRefused as error:
-        yield from (Refusal(keyword_path, f"{keyword_path}: {refusal.message}") for refusal in error.refusals)
+    except InvalidSampler as error:
+        yield from (
+            SamplerFault(keyword_path, f"{keyword_path}: {refusal.message}") for refusal in error.faults
+        )
 
 
 def load_component(component_spec: Mapping[str, Any], kind: ComponentKind) -> NamedComponent:
     """Return the class that `component_spec` names.
 
     Raises:
-        SamplerRefused: If there is none.
+        InvalidSampler: If there is none.
     """
     name = str(component_spec.get("name"))
     ray_name = _ray_short_name(name, kind)
     optuna_name = _optuna_short_name(name, kind)
     alias = kind.aliases.get(ray_name) or kind.aliases.get(optuna_name) or Alias(optuna_name)
-    if reason := kind.instead.get(ray_name):
-        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {reason}")])
-    is_optunas = alias.class_name in optuna_parameters(kind)
-    if not is_optunas and alias.class_name != GRID and not _is_dotted(alias.class_name):
+    if reason := kind.refusal_by_name.get(ray_name):
+        raise InvalidSampler([SamplerFault("", f"{kind.noun} {name!r} cannot be used: {reason}")])
+    is_optuna_class = alias.class_name in optuna_parameters(kind)
+    if not is_optuna_class and alias.class_name != GRID and not _is_dotted(alias.class_name):
         message = f"no {kind.noun} named {name!r}. {hint(name, known_names(kind))}"
-        raise SamplerRefused([Refusal("", message)])
-    return NamedComponent(f"{kind.noun} {name!r}", alias, _parameters(alias.class_name, kind), is_optunas)
+        raise InvalidSampler([SamplerFault("", message)])
+    return NamedComponent(
+        f"{kind.noun} {name!r}", alias, _parameters(alias.class_name, kind), is_optuna_class
+    )
 
 
 def _is_dotted(name: str) -> bool:
@@ -441,7 +453,7 @@ def _ray_short_name(name: str, kind: ComponentKind) -> str:
     """Return the short name of a Ray Tune scheduler whose full name is `name`; any other name unchanged."""
     module, _, class_name = name.replace(":", ".").rpartition(".")
     is_ray_scheduler = f"{module}.".startswith(RAY_SCHEDULERS) and (
-        class_name in kind.aliases or class_name in kind.instead
+        class_name in kind.aliases or class_name in kind.refusal_by_name
     )
     return class_name if is_ray_scheduler else name
 
@@ -450,7 +462,7 @@ def _load_class(name: str, kind: ComponentKind) -> Callable[..., Any]:
     """Return the class or function that builds the sampler or stopper `name`.
 
     Raises:
-        SamplerRefused: If there is none, or it must not be called.
+        InvalidSampler: If there is none, or it must not be called.
     """
     if not _is_dotted(name):
         return cast(Callable[..., Any], getattr(getattr(optuna, kind.package), name))
@@ -460,15 +472,17 @@ def _load_class(name: str, kind: ComponentKind) -> Callable[..., Any]:
         for part in attribute_path.split("."):
             target = getattr(target, part)
     except BadName as error:
-        raise SamplerRefused([Refusal("", str(error))]) from error
+        raise InvalidSampler([SamplerFault("", str(error))]) from error
     except AttributeError as error:
         suggestion = nearest(attribute_path, dir(sys.modules[module_name]))
         question = f". Did you mean {suggestion!r}?" if suggestion is not None else f": {error}"
-        raise SamplerRefused([Refusal("", f"{module_name} has no {attribute_path}{question}")]) from error
+        raise InvalidSampler(
+            [SamplerFault("", f"{module_name} has no {attribute_path}{question}")]
+        ) from error
     if not callable(target):
-        raise SamplerRefused([Refusal("", f"{name} must be a class, got {type(target).__name__}")])
+        raise InvalidSampler([SamplerFault("", f"{name} must be a class, got {type(target).__name__}")])
     if reason := _reason_not_callable(target, kind):
-        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {reason}")])
+        raise InvalidSampler([SamplerFault("", f"{kind.noun} {name!r} cannot be used: {reason}")])
     constructor: Callable[..., Any] = target
     return constructor
 
@@ -502,7 +516,7 @@ def _parameters(name: str, kind: ComponentKind) -> Mapping[str, inspect.Paramete
     """Return the parameters of the class `name`.
 
     Raises:
-        SamplerRefused: If there is no such class, or its signature is not available.
+        InvalidSampler: If there is no such class, or its signature is not available.
     """
     if name == GRID:
         return {}
@@ -512,9 +526,9 @@ def _parameters(name: str, kind: ComponentKind) -> Mapping[str, inspect.Paramete
     try:
         return signature_parameters(_load_class(name, kind))
     except ValueError as error:
-        if isinstance(error, SamplerRefused):
+        if isinstance(error, InvalidSampler):
             raise
-        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {error}")]) from error
+        raise InvalidSampler([SamplerFault("", f"{kind.noun} {name!r} cannot be used: {error}")]) from error
 
 
 def known_names(kind: ComponentKind) -> list[str]:
@@ -528,7 +542,7 @@ def optuna_parameters(kind: ComponentKind) -> Mapping[str, Mapping[str, inspect.
     parameters_by_class: dict[str, Mapping[str, inspect.Parameter]] = {}
     for name in getattr(optuna, kind.package).__all__:
         constructor = _load_class(name, kind)
-        is_left_out = name.startswith("Base") or name == "NopPruner" or name in kind.instead
+        is_left_out = name.startswith("Base") or name == "NopPruner" or name in kind.refusal_by_name
         if is_left_out or not inspect.isclass(constructor):
             continue
         class_parameters = signature_parameters(constructor)

@@ -23,15 +23,15 @@ _CATALOGUE: Final = Catalogue(
 )
 
 
-def names() -> tuple[str, ...]:
+def space_names() -> tuple[str, ...]:
     """Return the sorted names of all listed spaces, without variants."""
     return _CATALOGUE.names()
 
 
-def full_names() -> tuple[str, ...]:
+def names_with_variants() -> tuple[str, ...]:
     """Return the names of all listed spaces with their variants, except unusable spaces of other packages."""
     full_names_found = []
-    for name in names():
+    for name in space_names():
         try:
             full_names_found += list(_full_names(name, variants(_CATALOGUE.load(name))))
         except BadName:
@@ -69,16 +69,16 @@ def origin(full_name: str) -> str:
 def _find_space(full_name: str) -> tuple[ModuleType, Space]:
     """Return the module and the space called `full_name`."""
     name = full_name.partition(".")[0]
-    if name in names():
+    if name in space_names():
         module = _CATALOGUE.load(name)
         if full_name in (spaces_by_name := _full_names(name, variants(module))):
             return module, spaces_by_name[full_name]
     try:
         return _load_foreign(full_name)
     except UnknownName:
-        if name not in names() and is_module_name(full_name):
+        if name not in space_names() and is_module_name(full_name):
             raise
-    raise UnknownName(f"no search space named {full_name!r}. {hint(full_name, full_names())}")
+    raise UnknownName(f"no search space named {full_name!r}. {hint(full_name, names_with_variants())}")
 
 
 def _load_foreign(full_name: str) -> tuple[ModuleType, Space]:

@@ -12,9 +12,9 @@ from search_spaces.dimensions import (
     Int,
     Powers,
     Value,
+    are_equal,
     contains,
-    greatest,
-    same,
+    max_value,
 )
 
 
@@ -34,7 +34,7 @@ def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
 def stored_value(domain: Domain, value: Value) -> Value:
     """Return `value` as Optuna stores it: choices and powers by position."""
     if isinstance(domain, Choice | Powers):
-        return next(place for place, entry in enumerate(domain.values) if same(entry, value))
+        return next(place for place, entry in enumerate(domain.values) if are_equal(entry, value))
     return value
 
 
@@ -54,5 +54,5 @@ def _suggest_value(trial: optuna.Trial, name: str, domain: Domain) -> Value:
                 warnings.filterwarnings("ignore", message=".*is not divisible by `step`")
                 return trial.suggest_float(name, low, high, log=log, step=step)
         case _:
-            last = int(greatest(domain))
+            last = int(max_value(domain))
             return trial.suggest_int(name, domain.low, last, log=domain.log, step=domain.step)

@@ -18,13 +18,13 @@ from trainables.custom.extensions import BadName
 from trainables.metrics import TEST, TRAIN, VALIDATION_SPLITS, metric_name, split_and_quantity
 
 BASELINE: Final = "baseline"
-FEWEST_WITH_LOOKS: Final = 4  # number of seeds or repeats; the first look is after three
-TIME_MIN: Final = {"hours": 1 / 3600, "minutes": 1 / 60}
+MIN_SEEDS_WITH_LOOKS: Final = 4  # number of seeds or repeats; the first look is after three
+MIN_TIME_LIMITS: Final = {"hours": 1 / 3600, "minutes": 1 / 60}
 """Smallest valid time limits; no trial could run within a shorter one."""
 EVALUATION_FIELDS: Final = ("train.beam_size", "train.length_penalty", "train.decode_length_max")
 """Fields of training that affect only the evaluation of a trained model."""
 THREADS: Final = "train.threads"
-VALIDATE: Final = "Name a metric of validation data that trials report"
+VALIDATION_ADVICE: Final = "Name a metric of validation data that trials report"
 _TRAINING_SPLITS: Final = {"train", "valid"}
 """Splits that every trial reads, and that therefore cannot be test splits."""
 Problems = Iterator[tuple[Keys, str]]
@@ -130,10 +130,12 @@ def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Prob
         yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {reason}"
     if split in tests:
         message = f"must not be a test split, got {split!r}: searches never use test data"
-        yield (*keys, "split"), f"{message}. {VALIDATE}"
+        yield (*keys, "split"), f"{message}. {VALIDATION_ADVICE}"
     elif _names_test_data(objective, spec):
         declare = f", or write split: {SELECTION_SPLIT} beside it if it is measured on these data"
-        message = f"must not be on a test split, got {metric}: searches never use test data. {VALIDATE}"
+        message = (
+            f"must not be on a test split, got {metric}: searches never use test data. {VALIDATION_ADVICE}"
+        )
         yield (*keys, "metric"), message + declare * (split_and_quantity(metric)[0] not in tests)
 
 
@@ -178,8 +180,8 @@ def _stop(spec: Spec) -> Problems:
     assert spec.confirm is not None
     keys = ("confirm", "stop")
     count, unit = (spec.repeats, "repeats") if spec.repeats > 1 else (len(spec.confirm.seeds), "seeds")
-    if count < FEWEST_WITH_LOOKS:
-        yield keys, f"needs {FEWEST_WITH_LOOKS} {unit} or more: the first look is after 3, got {count}"
+    if count < MIN_SEEDS_WITH_LOOKS:
+        yield keys, f"needs {MIN_SEEDS_WITH_LOOKS} {unit} or more: the first look is after 3, got {count}"
     if spec.confirm.best > 1:
         message = f"requires confirm.best: 1, got {spec.confirm.best}: a verdict compares one set of params"
         yield keys, message
@@ -258,8 +260,8 @@ def _time_limits(spec: Spec) -> Problems:
         (("budget", "each_arm", "device_hours"), each_arm.device_hours, "hours"),
     )
     for keys, limit, unit in limits:
-        if limit is not None and limit < TIME_MIN[unit]:
-            yield keys, f"must be at least a second, {TIME_MIN[unit]:.2g} {unit}, got {limit:g}"
+        if limit is not None and limit < MIN_TIME_LIMITS[unit]:
+            yield keys, f"must be at least a second, {MIN_TIME_LIMITS[unit]:.2g} {unit}, got {limit:g}"
     silent, longest = spec.resources.silent_minutes, spec.resources.minutes
     if silent is not None and longest is not None and silent > longest:
         message = (

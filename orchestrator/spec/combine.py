@@ -13,13 +13,13 @@ from typing import Any, Final
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.types import Spec
 from search_spaces.paths import overlap
-from search_spaces.wording import counted, hint
+from search_spaces.wording import format_count, hint
 
 COMPONENTS: Final = "components"
 COMBINE: Final = "combine"
 WAYS: Final = ("leave-one-out", "add-one-in", "pairs", "all")
 ALL: Final = "minus-all"
-MOST_ARMS: Final = 255
+MAX_ARMS: Final = 255
 """Maximum number of arms: all combinations of eight components."""
 _SHORT: Final = 64
 """Maximum number of characters of a name."""
@@ -85,9 +85,11 @@ def too_many(document: Document) -> Problem | None:
     if (request := _requested_components(document)) is None:
         return None
     names, way = request
-    if (arms := _count(len(names), way)) <= MOST_ARMS:
+    if (arms := _count(len(names), way)) <= MAX_ARMS:
         return None
-    limit = f"must make at most {MOST_ARMS} arms, got {counted(arms)} of {len(names)} components with {way}"
+    limit = (
+        f"must make at most {MAX_ARMS} arms, got {format_count(arms)} of {len(names)} components with {way}"
+    )
     return (COMBINE, "of"), f"{limit}; name fewer components, or choose another way"
 
 

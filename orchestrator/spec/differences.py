@@ -7,7 +7,7 @@ from typing import Any, Final
 from orchestrator.spec import scalars
 
 ABSENT: Final = object()
-LONGEST = 60
+MAX_CHARS = 60
 CUT = "..."
 
 
@@ -61,4 +61,4 @@ def _shorten(value: Any) -> str:
     if value is ABSENT:
         return "(nothing)"
     text = scalars.dump(value, flow=True)
-    return text if len(text) <= LONGEST else text[: LONGEST - len(CUT)] + CUT
+    return text if len(text) <= MAX_CHARS else text[: MAX_CHARS - len(CUT)] + CUT

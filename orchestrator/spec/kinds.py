@@ -28,21 +28,21 @@ from search_spaces.dimensions import Constraint, Dimension, Formula, Predicate, 
 from search_spaces.formulas import BadFormula, ParsedFormula, parse_formula
 from search_spaces.parse import FACTOR_PATTERN, FORMS, parse_space, render_space
 from search_spaces.paths import ROOTS, built_in_problem, path_problem
-from search_spaces.wording import shown
+from search_spaces.wording import format_value
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 PATH_PATTERN: Final = r"^(task|model|train)(\.[A-Za-z_][A-Za-z0-9_]*)+$"
-OWN_PATH_PATTERN: Final = r"^\S(.*\S)?$"
+CUSTOM_PATH_PATTERN: Final = r"^\S(.*\S)?$"
 ARM_PATTERN: Final = r"""^[^\s\[\],'"`-]([^\[\],'"`]{0,62}[^\s\[\],'"`])?$"""
 """Pattern of the name of an arm; some characters have a meaning next to a name.
 
 Brackets enclose the cell of a grid, commas separate names in a list, and quotes enclose names.
 """
 SCOPE_PATTERN: Final = r"^(last|best|mean-of-last-[1-9][0-9]{0,8})$"
-FROM: Final = "from"
-FOUND: Final = "found"
+FROM_KEY: Final = "from"
+RESULT_KEY: Final = "found"
 """Keys of a point from another sweep: the name of the sweep, and its best values by arm."""
-OWN: Final = "own"
+IS_CUSTOM_KEY: Final = "own"
 """Key of the validation context that states whether the spec names a custom trainable."""
 _DOTTED_NAME: Final = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
 TRAINABLE_PATTERN: Final = rf"^({_DOTTED_NAME}:{_DOTTED_NAME}|[^:]+\.py( +[^\s:]+)*)$"
@@ -55,7 +55,7 @@ _OPERATORS: Final[Mapping[type[ast.cmpop], str]] = {
     ast.GtE: ">=",
     ast.Gt: ">",
 }
-_TURNED: Final = str.maketrans("<>", "><")
+_MIRRORED_OPERATORS: Final = str.maketrans("<>", "><")
 """Translation that exchanges the sides of a comparison operator."""
 FAULTS: Final = "faults"
 """Error type that contains several faults under `ctx`: pairs of keys and message."""
@@ -78,7 +78,7 @@ def described_as(words: str) -> WrapValidator:
         except (ValidationError, PydanticCustomError) as error:
             max_length = _max_value(error)
             limit = words if max_length is None else f"at most {max_length:,}"
-            raise refusal(f"must be {limit}, got {shown(value)}") from error
+            raise refusal(f"must be {limit}, got {format_value(value)}") from error
 
     return WrapValidator(reword)
 
@@ -100,7 +100,7 @@ def repetition_message(values: Iterable[Any]) -> str | None:
     for value in values:
         key = equality_key(value)
         if key in seen_values:
-            double.append(shown(str(value) if isinstance(value, Rule) else value))
+            double.append(format_value(str(value) if isinstance(value, Rule) else value))
         seen_values.add(key)
     if not double:
         return None
@@ -124,7 +124,7 @@ def _json(value: Any) -> Any:
 
 def path_check(info: ValidationInfo) -> Callable[[str], str | None]:
     """Return the check of a field path: custom trainables may name their fields freely."""
-    return path_problem if (info.context or {}).get(OWN) else built_in_problem
+    return path_problem if (info.context or {}).get(IS_CUSTOM_KEY) else built_in_problem
 
 
 def _path(path: str, info: ValidationInfo) -> str:
@@ -148,7 +148,7 @@ def _whole_or_part(gpus: float) -> float:
 _Item = TypeVar("_Item")
 _UNIQUE: Final[dict[str, JsonValue]] = {"uniqueItems": True}
 
-Listed = Annotated[tuple[_Item, ...], BeforeValidator(_to_tuple)]
+TupleOf = Annotated[tuple[_Item, ...], BeforeValidator(_to_tuple)]
 NonEmpty = Annotated[tuple[_Item, ...], Field(min_length=1), BeforeValidator(_to_tuple)]
 Distinct = Annotated[
     tuple[_Item, ...],
@@ -175,7 +175,7 @@ def _require_inside(pattern: str) -> str:
     if not is_fit:
         raise refusal(
             "must be a pattern relative to the working folder of a trial that does not leave it, such as "
-            f"plots/*.png, got {shown(pattern)}"
+            f"plots/*.png, got {format_value(pattern)}"
         )
     return pattern
 
@@ -192,7 +192,7 @@ def _arm_name(name: Any) -> Any:
     if not isinstance(name, str) or not re.search(ARM_PATTERN, name) or not name.isprintable():
         raise refusal(
             "must be a name of at most 64 printable characters without brackets, commas and quotes, with no "
-            f"'-' or space at its beginning and no space at its end, got {shown(name)}"
+            f"'-' or space at its beginning and no space at its end, got {format_value(name)}"
         )
     return name
 
@@ -209,15 +209,17 @@ Scalar = Annotated[bool | int | float | str | None, described_as("a number, a te
 Count = Annotated[int, Field(ge=1, le=10**9), described_as("an integer >= 1")]
 Natural = Annotated[int, Field(ge=0, le=10**9), described_as("an integer >= 0")]
 Seed = Annotated[int, Field(ge=0, lt=2**31), described_as("an integer from 0 to 2147483647")]
-MOST_SEEDS: Final = 10_000
+MAX_SEEDS: Final = 10_000
 
 
 def _expand_seeds(value: Any) -> Any:
     """Expand a number of seeds to a list; a smaller number always gives the beginning of the same list."""
     if not isinstance(value, int) or isinstance(value, bool):
         return value
-    if not 1 <= value <= MOST_SEEDS:
-        raise refusal(f"must be seeds, or how many of them, from 1 to {MOST_SEEDS:,}, got {shown(value)}")
+    if not 1 <= value <= MAX_SEEDS:
+        raise refusal(
+            f"must be seeds, or how many of them, from 1 to {MAX_SEEDS:,}, got {format_value(value)}"
+        )
     return [derive_seed("confirm", number) for number in range(value)]
 
 
@@ -229,7 +231,7 @@ Seeds = Annotated[
             "minItems": 1,
             "uniqueItems": True,
             "minimum": 1,
-            "maximum": MOST_SEEDS,
+            "maximum": MAX_SEEDS,
         }
     ),
     AfterValidator(_require_distinct),
@@ -316,20 +318,22 @@ Dimensions = Annotated[
 def _point(value: Any, info: ValidationInfo) -> Any:
     """Validate a point as written in a spec: values by field path, or the name of a sweep."""
     if not isinstance(value, Mapping):
-        raise refusal(f"must be a mapping from field path to value, or {{from: SWEEP}}, got {shown(value)}")
-    if FROM not in value:
+        raise refusal(
+            f"must be a mapping from field path to value, or {{from: SWEEP}}, got {format_value(value)}"
+        )
+    if FROM_KEY not in value:
         return _values_by_path(value, info)
-    if unknown_keys := sorted(set(value) - {FROM, FOUND}):
+    if unknown_keys := sorted(set(value) - {FROM_KEY, RESULT_KEY}):
         unknown = ", ".join(unknown_keys)
-        raise refusal(f"must have no other key if it has the key {FROM!r}, got {unknown}")
-    if not isinstance(value[FROM], str) or not value[FROM].strip():
-        raise refusal(f"must have the name of a sweep as {FROM!r}, got {shown(value[FROM])}")
-    if FOUND not in value:
+        raise refusal(f"must have no other key if it has the key {FROM_KEY!r}, got {unknown}")
+    if not isinstance(value[FROM_KEY], str) or not value[FROM_KEY].strip():
+        raise refusal(f"must have the name of a sweep as {FROM_KEY!r}, got {format_value(value[FROM_KEY])}")
+    if RESULT_KEY not in value:
         return dict(value)
-    found = value[FOUND]
+    found = value[RESULT_KEY]
     if not isinstance(found, Mapping) or not all(isinstance(item, Mapping) for item in found.values()):
-        raise refusal(f"must have a mapping from arm to values as {FOUND!r}, got {shown(found)}")
-    return {**value, FOUND: {arm: _values_by_path(values, info) for arm, values in found.items()}}
+        raise refusal(f"must have a mapping from arm to values as {RESULT_KEY!r}, got {format_value(found)}")
+    return {**value, RESULT_KEY: {arm: _values_by_path(values, info) for arm, values in found.items()}}
 
 
 def _values_by_path(values: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
@@ -352,7 +356,7 @@ def _constraint(value: Any, info: ValidationInfo) -> Any:
         return value
     if not isinstance(value, str) or not value.strip():
         raise refusal(
-            f"must be a condition like 'width % heads == 0', or module:function, got {shown(value)}"
+            f"must be a condition like 'width % heads == 0', or module:function, got {format_value(value)}"
         )
     text = value.strip()
     if _TRAINABLE.fullmatch(text):
@@ -377,7 +381,7 @@ def _comparison(formula: ParsedFormula) -> Constraint | None:
     if isinstance(left_side, str) and right_side is not None:
         return Constraint(left_side, sign, right_side)
     if isinstance(right_side, str) and left_side is not None:
-        return Constraint(right_side, sign.translate(_TURNED), left_side)
+        return Constraint(right_side, sign.translate(_MIRRORED_OPERATORS), left_side)
     return None
 
 
@@ -411,12 +415,14 @@ def _spread(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
         return float(value)
     if not isinstance(value, Mapping):
-        raise refusal(f"must be a number > 0 or {{from: SWEEP}}, got {shown(value)}")
-    name, spread = value.get(FROM), value.get(FOUND, 1.0)
-    if not isinstance(name, str) or not name.strip() or set(value) - {FROM, FOUND}:
-        raise refusal(f"must have the name of a sweep as {FROM!r} and no other key, got {shown(value)}")
+        raise refusal(f"must be a number > 0 or {{from: SWEEP}}, got {format_value(value)}")
+    name, spread = value.get(FROM_KEY), value.get(RESULT_KEY, 1.0)
+    if not isinstance(name, str) or not name.strip() or set(value) - {FROM_KEY, RESULT_KEY}:
+        raise refusal(
+            f"must have the name of a sweep as {FROM_KEY!r} and no other key, got {format_value(value)}"
+        )
     if not isinstance(spread, int | float) or isinstance(spread, bool) or not 0 < spread < float("inf"):
-        raise refusal(f"must have a number > 0 as {FOUND!r}, got {shown(spread)}")
+        raise refusal(f"must have a number > 0 as {RESULT_KEY!r}, got {format_value(spread)}")
     return dict(value)
 
 
@@ -429,10 +435,10 @@ Spread = Annotated[
                 {"type": "number", "exclusiveMinimum": 0},
                 {
                     "type": "object",
-                    "required": [FROM],
+                    "required": [FROM_KEY],
                     "properties": {
-                        FROM: {"type": "string"},
-                        FOUND: {"type": "number", "exclusiveMinimum": 0},
+                        FROM_KEY: {"type": "string"},
+                        RESULT_KEY: {"type": "number", "exclusiveMinimum": 0},
                     },
                     "additionalProperties": False,
                 },
@@ -452,15 +458,15 @@ def _component(value: Any) -> Any:
 
 def _expand_name(component: Any) -> Any:
     if not isinstance(component, Mapping):
-        raise refusal(f"must be a mapping with a name, got {shown(component)}")
+        raise refusal(f"must be a mapping with a name, got {format_value(component)}")
     if "name" in component and not isinstance(component["name"], str):
-        raise refusal(f"must have a text as its name, got {shown(component['name'])}")
+        raise refusal(f"must have a text as its name, got {format_value(component['name'])}")
     if not component.get("name"):
-        raise refusal(f"must have a name, got {shown(component)}")
+        raise refusal(f"must have a name, got {format_value(component)}")
     return dict(component)
 
 
-Named = Annotated[
+NamedSettings = Annotated[
     Mapping[str, Json],
     BeforeValidator(_expand_name),
     Field(json_schema_extra={"required": ["name"]}),

@@ -12,12 +12,12 @@ from orchestrator.errors import Fault, FaultCode, SpecError
 from orchestrator.files.redact import escape_unstorable, is_named_secret, redact_setting
 from orchestrator.spec import checks, combine, document, field_paths, published_cells, scalars, sizes
 from orchestrator.spec.document import Document, Keys
-from orchestrator.spec.kinds import FAULTS, OWN
+from orchestrator.spec.kinds import FAULTS, IS_CUSTOM_KEY
 from orchestrator.spec.overrides import BadOverride, apply, displayed_name, parse, profile_overrides
 from orchestrator.spec.retired import RETIRED
 from orchestrator.spec.types import CHANGED_ARM, CONTROL_ARM, ControlSpec, Spec, names_trainable, spec_class
 from search_spaces.paths import ROOTS
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 
 PYDANTIC_CODES: Final = {"extra_forbidden": FaultCode.UNKNOWN_FIELD, "missing": FaultCode.MISSING_FIELD}
 """Codes of faults by the type of pydantic's error; all other types are invalid values."""
@@ -91,7 +91,9 @@ def validate(document: Document) -> tuple[Spec | None, list[Fault]]:
     faults = [*sizes.check(document), *_conflicts(document, combine.expand(document))]
     try:
         has_custom_code = names_trainable(document.data)
-        spec = spec_class(document.data).model_validate(document.data, context={OWN: has_custom_code})
+        spec = spec_class(document.data).model_validate(
+            document.data, context={IS_CUSTOM_KEY: has_custom_code}
+        )
     except ValidationError as error:
         faults = [*_faults_of(error, document), *faults]
     else:
@@ -106,7 +108,7 @@ def _conflicts(document: Document, problems: Iterable[tuple[Keys, str]]) -> list
 
 
 def _no_spec(document: Document) -> Fault:
-    content_text = "an empty file" if document.data is None else shown(document.data)
+    content_text = "an empty file" if document.data is None else format_value(document.data)
     return document.fault((), f"must be a mapping with name, question, baseline, ..., got {content_text}")
 
 
@@ -167,7 +169,9 @@ def _faults_of(error: ValidationError, document: Document) -> list[Fault]:
             faults += [document.fault((*keys, *inner), message) for inner, message in problems]
         elif kind != "too_short" or not value:  # otherwise the items are wrong and reported one by one
             message = _sentence(kind, details["msg"], value, keys, spec_class(document.data))
-            oversized = FaultCode.OVERSIZED_VALUE if sizes.is_absurd(value) else FaultCode.INVALID_VALUE
+            oversized = (
+                FaultCode.OVERSIZED_VALUE if sizes.is_impossible_size(value) else FaultCode.INVALID_VALUE
+            )
             faults.append(document.fault(keys, message, PYDANTIC_CODES.get(kind, oversized)))
     return faults
 
@@ -187,8 +191,8 @@ def _sentence(kind: str, message: str, value: Any, keys: Keys, spec: type[Spec])
         "too_short": "not be empty",
     }
     if kind in requirements:
-        return f"must {requirements[kind]}, got {shown(value)}"
-    return {"missing": "is required", "refusal": message}.get(kind, f"{message}, got {shown(value)}")
+        return f"must {requirements[kind]}, got {format_value(value)}"
+    return {"missing": "is required", "refusal": message}.get(kind, f"{message}, got {format_value(value)}")
 
 
 def to_yaml(spec: Spec) -> str:

@@ -17,7 +17,7 @@ from orchestrator.files.redact import MASK, is_named_secret, redact_setting
 from orchestrator.spec import field_paths, scalars
 from orchestrator.spec.document import Document, Keys, Origin, dotted, read_text, value_at
 from orchestrator.spec.types import spec_class
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 
 _INDEX: Final = re.compile(r"\[(\d+)\]")
 _FIELD: Final = re.compile(r"(?<![\w-])[\w-]{1,60}(?=['\"]?\s{0,4}:)")
@@ -26,7 +26,7 @@ _NAME: Final = re.compile(r"\.([^.\[\]=]+)")
 _QUOTED: Final = re.compile(r"""\.(?:"([^"]*)"|'([^']*)')(?=[.\[]|$)""")
 _KEY: Final = re.compile(r"""((?:(?<![^.])"[^"]*"|(?<![^.])'[^']*'|[^=])*)=(.*)""", re.DOTALL)
 """Pattern that splits an override at the first `=` outside of quoted names into key and value."""
-MOST_SAID: Final = 200
+MAX_QUOTED_CHARS: Final = 200
 """Maximum number of characters of an override that a message quotes."""
 _REMOVABLE: Final = {("arms",), ("grid",), ("contexts",), ("posthoc",), ("search", "also")}
 
@@ -70,11 +70,13 @@ def parse(text: str) -> Override:
 def displayed_name(text: str) -> str:
     """Return the name of the override `text` for messages, with possible secrets in the value masked."""
     # Redact more text than is quoted, so that the quoted text does not end within an unmasked token.
-    field, is_one, value = text[: 4 * MOST_SAID].partition("=")
+    field, is_one, value = text[: 4 * MAX_QUOTED_CHARS].partition("=")
     if any(map(is_named_secret, (field, *_FIELD.findall(value)))):
         value = MASK
     shown_as = f"{field}{is_one}{redact_setting('', value)}"
-    return f"override {shown_as if len(shown_as) <= MOST_SAID else f'{shown_as[:MOST_SAID]}...'!r}"
+    return (
+        f"override {shown_as if len(shown_as) <= MAX_QUOTED_CHARS else f'{shown_as[:MAX_QUOTED_CHARS]}...'!r}"
+    )
 
 
 def render(key: str, value: Any) -> str:
@@ -156,11 +158,11 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, 
         likely = None if keys else _path_elsewhere(str(part), spec)
         raise BadOverride(f"{place_text}has no key {str(part)!r}. {hint(str(part), names, likely)}")
     if isinstance(part, str) and isinstance(inside, list):
-        raise BadOverride(f"{place_text}is {shown(inside)}: select an item by a position like [0]")
+        raise BadOverride(f"{place_text}is {format_value(inside)}: select an item by a position like [0]")
     if kind_of_part is None or (inside is not None and not isinstance(inside, dict | list)):
-        raise BadOverride(f"{place_text}is {shown(inside)} and has no fields: set the whole value")
+        raise BadOverride(f"{place_text}is {format_value(inside)} and has no fields: set the whole value")
     if isinstance(part, int) and not (isinstance(inside, list) and part < len(inside)):
-        raise BadOverride(f"{place_text}has no position {part}: its value is {shown(inside)}")
+        raise BadOverride(f"{place_text}has no position {part}: its value is {format_value(inside)}")
     if keys == ("arms",) and not last and part not in (inside or {}):
         raise BadOverride(f"no arm named {part!r}. {hint(str(part), inside or {})}")
     return kind_of_part

@@ -1,4 +1,4 @@
 """Texts of a first spec that its author replaces."""
 
 QUESTION = "What do you want to know?"
-WHY = "say why"
+ARM_REASON = "say why"

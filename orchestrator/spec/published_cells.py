@@ -5,11 +5,11 @@ from functools import cache
 from typing import Any
 
 from orchestrator.spec.document import Document, Keys
-from search_spaces.dimensions import same
+from search_spaces.dimensions import are_equal
 from search_spaces.paths import leaves
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 
-OF_FILES = ("task.folder", "task.validate_on")
+UNCOMPARED_FIELDS = ("task.folder", "task.validate_on")
 """Fields that may differ from the published system: the location of the data, and the validation split."""
 
 
@@ -40,9 +40,9 @@ def cell_problems(
             values = known_values.get(path)
             if path not in known_values:
                 yield (part, path), f"is not in {section}. {hint(str(path), map(str, known_values))}"
-            elif isinstance(values, list | tuple) and not any(same(value, item) for item in values):
-                choices = ", ".join(map(shown, values))
-                yield (part, path), f"must be a value of {section} ({choices}), got {shown(value)}"
+            elif isinstance(values, list | tuple) and not any(are_equal(value, item) for item in values):
+                choices = ", ".join(map(format_value, values))
+                yield (part, path), f"must be a value of {section} ({choices}), got {format_value(value)}"
 
 
 def remove_stale_rows(document: Document, original: Document) -> None:
@@ -100,15 +100,15 @@ def _training_settings(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     }
     baseline = dict(leaves(_mapping(data, "baseline")))
     settings = {"trainable": data.get("trainable"), **baseline, **values_by_path}
-    return {path: value for path, value in settings.items() if path not in _without_effect()}
+    return {path: value for path, value in settings.items() if path not in _fields_without_effect()}
 
 
 @cache
-def _without_effect() -> frozenset[str]:
+def _fields_without_effect() -> frozenset[str]:
     from trainables.field_effects import running  # loads the settings of training, which few specs need here
     from trainables.training.config import TrainConfig
 
-    return frozenset({*OF_FILES, *(f"train.{name}" for name in running(TrainConfig))})
+    return frozenset({*UNCOMPARED_FIELDS, *(f"train.{name}" for name in running(TrainConfig))})
 
 
 def _axes(data: Mapping[str, Any]) -> Mapping[str, Any]:

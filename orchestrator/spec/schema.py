@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from orchestrator.search import space_catalog as spaces
-from orchestrator.spec.kinds import ARM_PATTERN, NAME_PATTERN, OWN_PATH_PATTERN, PATH_PATTERN, range_schema
+from orchestrator.spec.kinds import ARM_PATTERN, CUSTOM_PATH_PATTERN, NAME_PATTERN, PATH_PATTERN, range_schema
 from orchestrator.spec.types import CustomSpec, Spec
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -57,7 +57,7 @@ def _description(field: Schema, definitions: Schema) -> str:
 def _custom_schema() -> Schema:
     """Return the schema of a spec with a custom trainable, whose settings may have any value."""
     schema: Schema = CustomSpec.model_json_schema()
-    _replace(schema, PATH_PATTERN, OWN_PATH_PATTERN)
+    _replace(schema, PATH_PATTERN, CUSTOM_PATH_PATTERN)
     _name_components(schema["$defs"]["Search"]["properties"])
     return schema
 
@@ -96,7 +96,7 @@ def _built_in() -> Schema:
     search["also"] |= _by_path({path: {"$ref": "#/$defs/Range"} for path in fields})
     search["also"]["default"] = {}
     search["first"]["items"] = {"anyOf": [_by_path(fields), _EARLIER]}
-    search["spaces"]["items"] = {"anyOf": [{"enum": list(spaces.full_names())}, DOTTED_NAME_SCHEMA]}
+    search["spaces"]["items"] = {"anyOf": [{"enum": list(spaces.names_with_variants())}, DOTTED_NAME_SCHEMA]}
     properties = full_schema["properties"]
     axes = {
         path: {"type": "array", "minItems": 1, "uniqueItems": True, "items": field_schema}

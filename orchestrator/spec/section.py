@@ -83,10 +83,10 @@ class Resources(Section):
     @model_serializer(mode="wrap")
     def _without_unset(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = serialize(self)
-        return {key: value for key, value in content.items() if (key, value) not in _LATER.items()}
+        return {key: value for key, value in content.items() if (key, value) not in _OMIT_DEFAULT.items()}
 
 
-_LATER: Final = {"working_folder": "private", "silent_minutes": None, "max_concurrent": None}
+_OMIT_DEFAULT: Final = {"working_folder": "private", "silent_minutes": None, "max_concurrent": None}
 """Default values of newer fields, which are omitted so that older specs and plans stay identical."""
 THREADS_MAX = 1024
 """Maximum number of CPU threads of PyTorch."""

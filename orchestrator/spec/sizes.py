@@ -11,13 +11,13 @@ from orchestrator.spec.types import names_trainable
 from search_spaces.parse import FORMS
 from search_spaces.paths import ROOTS
 from trainables import catalog
-from trainables.settings import DEPTHS, MOST, SHARED_LAYERS_MAX
+from trainables.settings import DEPTHS, MAX_INTEGER, SHARED_LAYERS_MAX
 
-Written = tuple[Keys, str, Any]
+WrittenValue = tuple[Keys, str, Any]
 """Place of a value in the spec, path of the field that it is for, and the value."""
-REFUSED_FROM: Final = 10**6
+MAX_COUNT: Final = 10**6
 """Limit above which no number of seeds, trials or devices is valid."""
-MOST_PROFILES: Final = 100
+MAX_PROFILES: Final = 100
 _KINDS: Final[Mapping[str, catalog.Kind]] = {"task": "tasks", "model": "models"}
 
 
@@ -41,9 +41,9 @@ def check(document: Document) -> list[Fault]:
 
 def _too_many_profiles(document: Document) -> tuple[Keys, str] | None:
     num_profiles = len(_mapping(document.data, "profiles"))
-    if num_profiles <= MOST_PROFILES:
+    if num_profiles <= MAX_PROFILES:
         return None
-    message = f"must be at most {MOST_PROFILES}, as the spec is read with each, got {num_profiles:,}"
+    message = f"must be at most {MAX_PROFILES}, as the spec is read with each, got {num_profiles:,}"
     return ("profiles",), message
 
 
@@ -52,9 +52,9 @@ def too_large_message(limit: int, value: float) -> str:
     return f"must be at most {limit:,}, got {f'{value:,}' if isinstance(value, int) else f'{value:g}'}"
 
 
-def is_absurd(value: Any) -> bool:
+def is_impossible_size(value: Any) -> bool:
     """Return whether `value` is a number that is larger than any valid number in a spec."""
-    return _is_number(value) and value > REFUSED_FROM
+    return _is_number(value) and value > MAX_COUNT
 
 
 def _max_number(path: str, built_in_names: set[str]) -> int | None:
@@ -64,7 +64,7 @@ def _max_number(path: str, built_in_names: set[str]) -> int | None:
         return None
     if root == "model" and field in DEPTHS:
         return SHARED_LAYERS_MAX
-    return None if root == "train" and field in _fractions() else MOST
+    return None if root == "train" and field in _fractions() else MAX_INTEGER
 
 
 @cache
@@ -84,13 +84,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_outside(root: str, written_values: list[Written]) -> bool:
+def _is_outside(root: str, written_values: list[WrittenValue]) -> bool:
     """Return whether any task or model that the spec names is custom, not built-in."""
     names = {value for _, path, value in written_values if path == f"{root}.name" and isinstance(value, str)}
     return root in _KINDS and any(catalog.is_custom(_KINDS[root], name) for name in names)
 
 
-def _written_values(data: Mapping[str, Any]) -> Iterator[Written]:
+def _written_values(data: Mapping[str, Any]) -> Iterator[WrittenValue]:
     """Yield every value that a spec gives to a field of the settings, from all places that can do so."""
     for root in ROOTS:
         yield from _values_at(data, ("baseline", root), root)
@@ -107,18 +107,18 @@ def _written_values(data: Mapping[str, Any]) -> Iterator[Written]:
         yield from _by_path(data, ("search", "first", place))
 
 
-def _by_path(data: Mapping[str, Any], keys: Keys) -> Iterator[Written]:
+def _by_path(data: Mapping[str, Any], keys: Keys) -> Iterator[WrittenValue]:
     """Yield the values in the mapping at `keys`, whose keys are paths of fields."""
     for path in _mapping(data, *keys):
         yield from _values_at(data, (*keys, path), path)
 
 
-def _values_at(data: Any, keys: Keys, path: str) -> Iterator[Written]:
+def _values_at(data: Any, keys: Keys, path: str) -> Iterator[WrittenValue]:
     """Yield the values at `keys`: one for the field `path`, or several in mappings and lists."""
     yield from _values_inside(value_at(data, keys), keys, path)
 
 
-def _values_inside(value: Any, keys: Keys, path: str) -> Iterator[Written]:
+def _values_inside(value: Any, keys: Keys, path: str) -> Iterator[WrittenValue]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _values_inside(inner, (*keys, key), f"{path}.{key}")

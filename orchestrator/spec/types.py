@@ -26,10 +26,9 @@ from orchestrator.spec.kinds import (
     Distinct,
     Json,
     Level,
-    Listed,
     Metric,
     Name,
-    Named,
+    NamedSettings,
     NonEmpty,
     NonEmptyDistinct,
     Number,
@@ -44,22 +43,23 @@ from orchestrator.spec.kinds import (
     Spread,
     Text,
     Trainable,
+    TupleOf,
     described_as,
     refusal,
 )
 from orchestrator.spec.section import Objective, Resources, Section, thread_count
-from search_spaces.wording import shown
+from search_spaces.wording import format_value
 
-MOST_EXAMPLES = 16
+MAX_EXAMPLES = 16
 """Maximum number of examples that a confirm trial may store, at some kilobytes each."""
 
 
 class Baseline(Section):
     """Settings of the baseline, with which every arm is compared. The planner validates the fields."""
 
-    task: Named
+    task: NamedSettings
     """Task: the `name` of a file in trainables/tasks, and settings of the task."""
-    model: Named
+    model: NamedSettings
     """Model: the `name` of a file in trainables/models, and settings of the model."""
     train: Mapping[str, Json] = Field(default_factory=dict)
     """Training settings: steps, batch_size, lr, ponder_weight, ..."""
@@ -147,7 +147,7 @@ class Search(Section):
     == 0` or `optimizer == 'sgd' or width * layers <= 4096`, with backticks around paths that are no plain
     names, and `module:function` for a function of the settings that returns True or False. Values that
     violate a constraint are drawn again and cost no trial. Arms without a field ignore its conditions."""
-    first: Listed[Point] = ()
+    first: TupleOf[Point] = ()
     """Points that the search of each arm tries before it uses the sampler. A point maps field paths to
     values, `{}` is the point of the arm's settings, and `{from: SWEEP}` stands for the best params of each
     arm in another sweep. Fields without a value keep the value of the arm; fields that an arm does not search
@@ -196,7 +196,7 @@ class Confirm(Section):
     and is the same in all arms. Intervals then account for the draw of the data. Only generated tasks support
     this (`digits` draws a new split of its images). Searches use the data of the spec."""
     halting_examples: Annotated[
-        int, Field(ge=0, le=MOST_EXAMPLES), described_as("an integer from 0 to 16")
+        int, Field(ge=0, le=MAX_EXAMPLES), described_as("an integer from 0 to 16")
     ] = 0
     """Number of examples of the first test split for which the report shows the halted tokens of each layer.
     Arms that halt on the same data show the same examples."""
@@ -318,18 +318,18 @@ def _published_value(value: Any) -> Any:
     if isinstance(value, Mapping | PublishedValue):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise refusal(f"must be a number, got {shown(value)}")
+        raise refusal(f"must be a number, got {format_value(value)}")
     return {"value": float(value)}
 
 
-ValueOrMore = Annotated[
+ValueOrMapping = Annotated[
     PublishedValue,
     BeforeValidator(_published_value, json_schema_input_type=float | PublishedValue),
 ]
 """Published value: a number, or a mapping of `value` and `std`."""
 
 
-_ALWAYS = ("metric", "values", "source")
+_REQUIRED = ("metric", "values", "source")
 
 
 class Published(Section):
@@ -349,7 +349,7 @@ class Published(Section):
     """Quantity of the report that corresponds to the row, e.g. accuracy."""
     statistic: Annotated[Literal["mean", "median"], described_as("mean or median")] = "mean"
     """Published statistic over several runs. A published median is compared with the median of the sweep."""
-    values: Annotated[Mapping[Split, ValueOrMore], Field(min_length=1)]
+    values: Annotated[Mapping[Split, ValueOrMapping], Field(min_length=1)]
     """Published value by split: a number, or `{value: 0.93, std: 0.01}`."""
     source: Text
     """Paper and table, for readers."""
@@ -364,7 +364,9 @@ class Published(Section):
     def _as_written(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = serialize(self)
         return {
-            key: value for key, value in content.items() if key in _ALWAYS or value not in (None, {}, "mean")
+            key: value
+            for key, value in content.items()
+            if key in _REQUIRED or value not in (None, {}, "mean")
         }
 
     @property
@@ -417,7 +419,7 @@ class Spec(Section):
     sweep stops with that error, and running trials write checkpoints. After correcting the code, continue
     with `haltsweep resume NAME --retry failed`. `continue`: the other trials run nevertheless."""
     budget: Budget | None = None
-    published: Listed[Published] = ()
+    published: TupleOf[Published] = ()
     profiles: Mapping[Name, Mapping[Text, Json]] = Field(default_factory=dict)
     """Named sets of overrides: `small: {baseline.train.steps: 100}`. A loaded spec contains no profiles."""
 
@@ -484,13 +486,13 @@ class Spec(Section):
         dumped: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         sections = [dumped, dumped.get("search"), dumped.get("confirm"), dumped.get("answer")]
         for section in (*filter(None, sections), *dumped["arms"].values()):
-            for field, default in _LATER.items():
+            for field, default in _OMIT_DEFAULT.items():
                 if field in section and section[field] in default:
                     del section[field]
         return {key: value for key, value in dumped.items() if value not in ({}, [], None)}
 
 
-_LATER: Mapping[str, Sequence[Any]] = {
+_OMIT_DEFAULT: Mapping[str, Sequence[Any]] = {
     **dict.fromkeys(("first", "constraints"), ([], {}, None)),
     "repeats": (1,),
     **dict.fromkeys(("halting_examples", "cross", "resample_data", "allow_no_effect"), (0, False)),

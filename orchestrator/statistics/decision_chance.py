@@ -67,7 +67,9 @@ def decision_chances(paired: PairedEstimate, margin: float | None = None) -> tup
         DecisionChance(
             number,
             float(_is_decided(values[:, : paired.n + number], paired, margin).mean()),
-            smallest_effect(paired.n + number, paired.family, paired.level) / math.sqrt(2) * paired.spread,
+            smallest_effect(paired.n + number, paired.family_size, paired.level)
+            / math.sqrt(2)
+            * paired.spread,
         )
         for number in numbers
     )
@@ -97,7 +99,7 @@ def _simulate(paired: PairedEstimate, additional: int) -> "NDArray[np.float64]":
 
     assert paired.spread is not None
     n, mean, g = paired.n, paired.mean, EFFECT_SPREAD**2
-    deviations = (n - 1) * max(paired.spread, deviation(list(paired.by_seed.values()))) ** 2
+    deviations = (n - 1) * max(paired.spread, deviation(list(paired.differences.values()))) ** 2
     null_scale, prior_scale = _posterior_scales(n, mean, deviations)
     shares, chi, shift, noise = _random_numbers(n, additional)
     has_effect = shares < 1 / (1 + math.exp(-log_odds(n, mean, deviations)))
@@ -106,7 +108,7 @@ def _simulate(paired: PairedEstimate, additional: int) -> "NDArray[np.float64]":
         has_effect, mean * n * g / (1 + n * g) + shift * spreads * math.sqrt(g / (1 + n * g)), 0
     )
     simulated_values = effects[:, None] + spreads[:, None] * noise
-    known_values = np.broadcast_to(np.array([*paired.by_seed.values()]), (len(simulated_values), n))
+    known_values = np.broadcast_to(np.array([*paired.differences.values()]), (len(simulated_values), n))
     return np.concatenate([known_values, simulated_values], axis=1)
 
 
@@ -136,8 +138,8 @@ def _is_decided(
 
     units = values.shape[1]
     mean = np.abs(values.mean(1))
-    deviations_used = np.maximum(values.std(1, ddof=1), paired.spread_least)
-    half = half_width(units, paired.family, paired.level) * deviations_used / math.sqrt(units)
+    deviations_used = np.maximum(values.std(1, ddof=1), paired.min_spread)
+    half = half_width(units, paired.family_size, paired.level) * deviations_used / math.sqrt(units)
     is_larger = mean > half
     is_decided: NDArray[np.bool_] = is_larger & _survives_removal(values, paired)
     if margin is not None:
@@ -155,7 +157,7 @@ def _survives_removal(values: "NDArray[np.float64]", paired: PairedEstimate) -> 
     centred = values - values.mean(1, keepdims=True)
     means = values.mean(1, keepdims=True) - centred / (units - 1)
     squares = (centred**2).sum(1, keepdims=True) - centred**2 * units / (units - 1)
-    deviations_used = np.maximum(np.sqrt(np.maximum(squares, 0) / (units - 2)), paired.spread_least)
+    deviations_used = np.maximum(np.sqrt(np.maximum(squares, 0) / (units - 2)), paired.min_spread)
     smallest_mean = (
         half_width(units - 1, 1, min(1.0, REMOVAL_LEVEL_FACTOR * paired.level))
         * deviations_used

@@ -64,7 +64,7 @@ def verdict_despite_missing(
             paired.mean, *(estimate.high for estimate in estimates_at_bounds if estimate.high is not None)
         ),
         p=max(estimate.p for estimate in estimates_at_bounds if estimate.p is not None),
-        missing=len(bounds),
+        num_missing=len(bounds),
     )
 
 

@@ -39,7 +39,7 @@ MIN_ARMS = 3
 """Minimum number of variances for the estimate of a prior."""
 OUTLIER_LEVEL = 0.01
 """Level of the test for an arm that varies more than the others."""
-INFINITE_FREEDOM = 1e8
+INFINITE_DOF = 1e8
 """Degrees of freedom from which on a prior counts as exactly known."""
 
 
@@ -105,7 +105,7 @@ def _is_outlier(arm: str, variances: Mapping[str, float], freedom: int) -> bool:
         [variance for other_arm, variance in variances.items() if other_arm != arm], freedom, 0.0
     )
     ratio = variances[arm] / prior.spread**2
-    return bool(special.fdtrc(freedom, min(prior.freedom, INFINITE_FREEDOM), ratio) < OUTLIER_LEVEL)
+    return bool(special.fdtrc(freedom, min(prior.freedom, INFINITE_DOF), ratio) < OUTLIER_LEVEL)
 
 
 def _mean_squared_correlation(values: "NDArray[np.float64]") -> float:
@@ -134,7 +134,7 @@ def _estimate_prior(variances: Sequence[float], freedom: int, correlation: float
     freedom_of_prior = 2 * _inverse_trigamma(
         log_variance - float(special.polygamma(1, half)) * (1 - correlation)
     )
-    if freedom_of_prior >= INFINITE_FREEDOM:
+    if freedom_of_prior >= INFINITE_DOF:
         return Prior(math.inf, math.exp(mean / 2))
     return Prior(
         freedom_of_prior,
@@ -146,7 +146,7 @@ def _inverse_trigamma(value: float) -> float:
     """Return the argument at which the trigamma function is `value`; infinite if `value` is about 0."""
     from scipy import optimize, special
 
-    if value <= 1 / INFINITE_FREEDOM:
+    if value <= 1 / INFINITE_DOF:
         return math.inf
     # 1 / x < trigamma(x) < 1 / x + 1 / x^2
     high = 1 / value + 1 / math.sqrt(value)

@@ -59,9 +59,9 @@ Key = tuple[str, str]
 class PairedEstimate:
     """Estimate, interval and p-value for the differences of one arm in one outcome."""
 
-    by_seed: Mapping[int, float]
+    differences: Mapping[int, float]
     """Differences, arm minus reference: one per seed, or one per repeat if searches are repeated."""
-    family: int
+    family_size: int
     """Number of comparisons for which the claims hold simultaneously."""
     level: float
     """Family-wise error of the claims."""
@@ -74,11 +74,11 @@ class PairedEstimate:
     p: float | None
     """Two-sided p, corrected for the family; None without a spread. At most `level` exactly when the interval
     excludes 0."""
-    raised: bool = False
+    is_spread_bounded: bool = False
     """Whether one of the two lower bounds replaced the spread of these differences."""
-    spread_least: float = 0.0
+    min_spread: float = 0.0
     """Lower bound of the spread."""
-    missing: int = 0
+    num_missing: int = 0
     """Number of units without a value; interval, p and verdict hold for all their values, see
     `statistics.missing`."""
     prior: Prior | None = None
@@ -87,12 +87,12 @@ class PairedEstimate:
     @property
     def n(self) -> int:
         """Number of independent observations."""
-        return len(self.by_seed)
+        return len(self.differences)
 
     @property
-    def without_interval(self) -> "PairedEstimate":
+    def drop_interval(self) -> "PairedEstimate":
         """Return the difference without spread, interval and p, for seeds that show no random variation."""
-        return replace(self, spread=None, low=None, high=None, p=None, raised=False)
+        return replace(self, spread=None, low=None, high=None, p=None, is_spread_bounded=False)
 
     @property
     def excludes_zero(self) -> bool:
@@ -247,14 +247,14 @@ def p_without_seed(paired: PairedEstimate, seed: int) -> float | None:
     Returns:
         None if fewer than 2 seeds remain, or without a spread.
     """
-    remaining_values = [value for other_seed, value in paired.by_seed.items() if other_seed != seed]
+    remaining_values = [value for other_seed, value in paired.differences.items() if other_seed != seed]
     if len(remaining_values) < 2 or paired.spread is None:
         return None
     freedom, spread = len(remaining_values) - 1, deviation(remaining_values)
     extra_freedom = paired.prior.freedom if paired.prior is not None else 0.0
     if paired.prior is not None:
         spread = paired.prior.moderate(spread, freedom)
-    used_spread = max(spread, paired.spread_least)
+    used_spread = max(spread, paired.min_spread)
     if not used_spread:
         return 0.0 if any(remaining_values) else 1.0
     return _two_sided_p(

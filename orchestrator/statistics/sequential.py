@@ -60,7 +60,7 @@ ValuesByArmAndOutcome = Mapping[Key, Mapping[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LookSetup:
     """Comparisons, outcomes and error level of a sweep."""
 
     references: Mapping[str, str]
@@ -73,9 +73,9 @@ class Question:
     """Least difference in the first outcome that matters."""
     level: float
     """Family-wise error."""
-    family: int
+    family_size: int
     """Number of comparisons: arms times outcomes."""
-    seeds: int
+    num_seeds: int
     """Number of independent observations in the complete sweep: seeds, or repeats of the search."""
     unit: Literal["seed", "repeat"] = "seed"
     """Word for an observation."""
@@ -86,11 +86,11 @@ class EarlyVerdict:
     """Verdicts of an arm that needs no more seeds."""
 
     arm: str
-    seeds: int
+    num_seeds: int
     """Number of seeds that had run."""
     level: float
     """Level of the look, to which its intervals and p-values refer."""
-    found: Mapping[str, PairedEstimate]
+    comparisons: Mapping[str, PairedEstimate]
     """Comparisons by outcome."""
     verdicts: Mapping[str, Verdict]
 
@@ -119,7 +119,7 @@ def expected_seeds(effect: float, seeds: int, family: int, level: float) -> floa
 
 
 def decide_arms(
-    question: Question,
+    question: LookSetup,
     values: ValuesByArmAndOutcome,
     look_seeds: Sequence[int],
     undecided_arms: Collection[str],
@@ -151,7 +151,7 @@ def decide_arms(
         ):
             continue
         if any(
-            len(at_look[arm, name].by_seed) < len(look_seeds)
+            len(at_look[arm, name].differences) < len(look_seeds)
             for name in question.outcomes
             if (arm, name) in at_look
         ):
@@ -170,7 +170,7 @@ def decide_arms(
 
 
 def _certain_verdict(
-    question: Question, outcome: str, at_look: PairedEstimate, at_end: PairedEstimate
+    question: LookSetup, outcome: str, at_look: PairedEstimate, at_end: PairedEstimate
 ) -> Verdict | None:
     """Return the verdict of a look; None if it is not certain."""
     margin = question.margin if outcome == question.outcomes[0] else None
@@ -181,9 +181,9 @@ def _certain_verdict(
     statement = verdict(at_look, margin=margin, better=question.better.get(outcome), unit=question.unit)
     if statement.kind == "no difference":
         return statement
-    if at_end.excludes_zero or decision_probability(at_end, question.seeds, margin) >= MIN_CHANCE:
+    if at_end.excludes_zero or decision_probability(at_end, question.num_seeds, margin) >= MIN_CHANCE:
         return None
-    all_units = amount(question.seeds, question.unit)
+    all_units = amount(question.num_seeds, question.unit)
     return Verdict("undecided", f"undecided: all {all_units} would probably not decide it")
 
 
@@ -197,7 +197,7 @@ def decision_probability(paired: PairedEstimate, seeds: int, margin: float | Non
 
     if paired.spread is None or paired.n < MIN_VERDICT_SEEDS:
         return 1.0
-    half_interval = half_width(seeds, paired.family, paired.level) * paired.spread / math.sqrt(seeds)
+    half_interval = half_width(seeds, paired.family_size, paired.level) * paired.spread / math.sqrt(seeds)
     mean_deviation = paired.spread * math.sqrt((seeds - paired.n) / (seeds * paired.n))
     mean, distribution = abs(paired.mean), stats.t(paired.n - 1)
     chance = float(
@@ -214,7 +214,7 @@ def decision_probability(paired: PairedEstimate, seeds: int, margin: float | Non
 
 
 def _compare_values(
-    question: Question, values: ValuesByArmAndOutcome, level: float
+    question: LookSetup, values: ValuesByArmAndOutcome, level: float
 ) -> dict[Key, PairedEstimate]:
     differences = {
         (arm, name): {
@@ -235,4 +235,4 @@ def _compare_values(
         )
         for name in question.outcomes
     }
-    return estimate_differences(differences, family=question.family, level=level, resolutions=steps)
+    return estimate_differences(differences, family=question.family_size, level=level, resolutions=steps)

@@ -62,7 +62,7 @@ def verdict(
         num_failed: Number of failed seeds of the arm and its reference.
         unit: Word for an independent observation: seed or repeat.
     """
-    if paired is not None and paired.missing:
+    if paired is not None and paired.num_missing:
         return _verdict_despite_failures(paired, margin, better, unit)
     if paired is None or num_failed or paired.n < MIN_VERDICT_SEEDS or paired.spread is None:
         return _verdict_without_interval(paired, num_failed, unit)
@@ -85,7 +85,7 @@ def _verdict_despite_failures(
         if paired.excludes_zero
         else f"no difference larger than {margin:g}"
     )
-    return Verdict(kind, f"{text}, for any value of {amount(paired.missing, f'failed {unit}')}")
+    return Verdict(kind, f"{text}, for any value of {amount(paired.num_missing, f'failed {unit}')}")
 
 
 def _verdict_without_interval(paired: PairedEstimate | None, num_failed: int, unit: str) -> Verdict:
@@ -131,7 +131,7 @@ def _decisive_seed(paired: PairedEstimate) -> int | None:
     """Return the seed whose removal makes p largest, if p is then too large; else None."""
     if paired.n < MIN_REMOVAL_SEEDS:
         return None
-    p_by_seed = {seed: p for seed in paired.by_seed if (p := p_without_seed(paired, seed)) is not None}
+    p_by_seed = {seed: p for seed in paired.differences if (p := p_without_seed(paired, seed)) is not None}
     worst = max(p_by_seed, key=lambda seed: p_by_seed[seed])
     return worst if p_by_seed[worst] > min(1.0, REMOVAL_LEVEL_FACTOR * paired.level) else None
 

@@ -288,7 +288,7 @@ def _outcomes(events: list[Event]) -> dict[str, OutcomeKind]:
         for event in events
         if event.kind is EventKind.ENDED
     )
-    return {trial_id: kind for trial_id, kind in ends if kind.final}
+    return {trial_id: kind for trial_id, kind in ends if kind.is_final}
 
 
 def _log(events: list[Event], ignore: Collection[str]) -> Log:
@@ -296,7 +296,7 @@ def _log(events: list[Event], ignore: Collection[str]) -> Log:
     entries: dict[str, dict[str, Any]] = {}
     for event in events:
         of_trial = entries.setdefault(event.trial_id or "", {})
-        if event.kind is EventKind.ASKED:
+        if event.kind is EventKind.PARAMS_ASSIGNED:
             of_trial["assignment"] = event.payload["assignment"]
         elif event.kind is EventKind.MEASURED:
             for name, value in event.payload["metrics"].items():

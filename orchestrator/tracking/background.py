@@ -55,7 +55,7 @@ class Follower:
         return self._process.pid
 
     @property
-    def parquet_behind(self) -> bool:
+    def is_parquet_outdated(self) -> bool:
         """Whether the writer ended with MLflow up to date but outdated Parquet files."""
         return self._process.returncode == PARQUET_BEHIND
 
@@ -87,7 +87,7 @@ class Follower:
         finally:
             if not self.detached:
                 self.kill()
-        if not self.detached and (self._process.returncode == 0 or self.parquet_behind):
+        if not self.detached and (self._process.returncode == 0 or self.is_parquet_outdated):
             return None
         noted = read_state(self._folder)
         state = noted or TrackingState(0, "", time.time())

@@ -65,7 +65,9 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
     for event in events:
         if event.kind is EventKind.RETRIED:
             _drop_retried(columns, event)
-        if event.kind is EventKind.ASKED and event.trial_id not in trials:  # replaces an infeasible trial
+        if (
+            event.kind is EventKind.PARAMS_ASSIGNED and event.trial_id not in trials
+        ):  # replaces an infeasible trial
             trial = trial_from_json(event.payload).planned
             trials[trial.trial_id] = trial
         if event.kind is not EventKind.MEASURED:

@@ -17,7 +17,7 @@ from orchestrator.errors import StoreError
 from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.identity import SweepFolder, canonical
 from orchestrator.ledger.events import Event, EventKind
-from orchestrator.ledger.fold import Fold
+from orchestrator.ledger.fold import RecordBuilder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.projections import Projections, read_sound
@@ -86,13 +86,13 @@ class ParquetFiles:
             return 0
         projections = Projections(self._folder)
         num_written = 0
-        for event in self._ledger.events(self._tables.heard):
+        for event in self._ledger.events(self._tables.position):
             if self._tables.begins_block(event):
                 num_written += self._put(projections, self._tables.measurements())
             self._tables.apply(event)
         num_written += self._put(projections, self._tables.measurements())
         num_written += self._put(projections, self._tables.records())
-        self._done = self._tables.heard
+        self._done = self._tables.position
         return num_written + projections.drop_others(self._made)
 
     def _put(self, projections: Projections, table_file: "TableFile | None") -> int:
@@ -112,11 +112,11 @@ class TableFile:
 
     file: Path
     table: pa.Table
-    up_to: int
+    last_position: int
 
     def encoded(self) -> bytes:
         """Return the bytes of the file, which are always the same for the same version of pyarrow."""
-        metadata = {_VERSION: str(SCHEMA_VERSION), POSITION: str(self.up_to)}
+        metadata = {_VERSION: str(SCHEMA_VERSION), POSITION: str(self.last_position)}
         sink = pa.BufferOutputStream()
         table = self.table.replace_schema_metadata(metadata)
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
@@ -128,10 +128,10 @@ class Tables:
 
     def __init__(self, folder: SweepFolder, plan: Plan) -> None:
         self._folder = folder
-        self._fold = Fold(plan)
+        self._fold = RecordBuilder(plan)
         self._block: list[tuple[Any, ...]] = []
         self._block_number = 0
-        self.heard = 0
+        self.position = 0
         """Position in the ledger of the newest event that was written to the tables."""
 
     def begins_block(self, event: Event) -> bool:
@@ -144,7 +144,7 @@ class Tables:
         if self.begins_block(event):
             self._block = []
         assert event.seq is not None
-        self._block_number, self.heard = event.seq // BLOCK, event.seq
+        self._block_number, self.position = event.seq // BLOCK, event.seq
         self._fold.apply(event)
         if event.kind is EventKind.MEASURED:
             report = (event.trial_id, event.payload["step"], event.payload["seconds"], event.at)
@@ -157,14 +157,14 @@ class Tables:
         columns = zip(zip(*self._block, strict=True), MEASUREMENTS, strict=True)
         arrays = [pa.array(values).cast(field.type) for values, field in columns]
         file = self._folder.measurements / f"{self._block_number:06d}.parquet"
-        return TableFile(file, pa.Table.from_arrays(arrays, schema=MEASUREMENTS), self.heard)
+        return TableFile(file, pa.Table.from_arrays(arrays, schema=MEASUREMENTS), self.position)
 
     def records(self) -> TableFile:
         """Return the table of records, one row per trial."""
         records = self._fold.records()
         rows = [to_row(record) | {"repeat": record.repeat} for record in records]
         schema = RECORDS.append(REPEAT) if any(record.repeat for record in records) else RECORDS
-        return TableFile(self._folder.records, pa.Table.from_pylist(rows, schema=schema), self.heard)
+        return TableFile(self._folder.records, pa.Table.from_pylist(rows, schema=schema), self.position)
 
 
 def to_row(record: Record) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
     def compare() -> None:
         for table_file in (expected.measurements(), expected.records()):
             position, content = contents.get(table_file.file, (-1, b"")) if table_file else (-1, b"")
-            if table_file and position == expected.heard:
+            if table_file and position == expected.position:
                 is_equal = _has_table(content, table_file)
                 faults[table_file.file] = "" if is_equal else "its rows differ from the ledger"
 

@@ -36,7 +36,7 @@ WORDS_NOT_METRICS = {
     "orchestrator/cli/duration_estimate.py": {"lr"},
     "orchestrator/cli/script_spec.py": {"depth", "loss", "lr"},
     "orchestrator/conductor/attempts.py": {"saved"},
-    "orchestrator/conductor/report_judge.py": {"loss"},
+    "orchestrator/conductor/report_validator.py": {"loss"},
     "orchestrator/ledger/events.py": {"saved"},
     "orchestrator/plan/budget.py": {"flops"},
     "orchestrator/plan/ablation_check/effective_settings.py": {"loss"},

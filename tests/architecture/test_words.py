@@ -38,7 +38,7 @@ RETIRED = {
 """Word that no identifier may contain, and the word that replaces it."""
 REMAINING = {
     "assignment": 6,
-    "heard": 3,
+    "heard": 1,
     "notice": 1,
     "notices": 1,
     "price": 1,

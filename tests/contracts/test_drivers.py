@@ -121,7 +121,7 @@ class Sweep:
             (event.trial_id or "", (OutcomeKind(event.payload["kind"]), event.payload["reason"]))
             for event in self.events(EventKind.ENDED)
         ]
-        final_ends = [(trial_id, end) for trial_id, end in ends if end[0].final]
+        final_ends = [(trial_id, end) for trial_id, end in ends if end[0].is_final]
         assert len(final_ends) == len(dict(final_ends)), "a trial must end once"
         return dict(final_ends)
 

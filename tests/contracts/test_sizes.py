@@ -8,7 +8,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from orchestrator.spec.document import Document, Origin
 from orchestrator.spec.sizes import check
 from trainables import catalog
-from trainables.settings import DEPTH, DEPTHS, MOST, SHARED_LAYERS_MAX
+from trainables.settings import DEPTH, DEPTHS, MAX_INTEGER, SHARED_LAYERS_MAX
 from trainables.training.config import TrainConfig
 
 NAMED = [(kind, name) for kind in catalog.KINDS for name in catalog.names(kind)]
@@ -52,9 +52,11 @@ def error_message(root, path, value):
 def test_built_in_fields_have_the_limits_that_are_checked_without_code(kind, name):
     root = ROOTS[kind]
     for path, field in fields(catalog.config_class(kind, name)):
-        assert not accepts(field, float(MOST) * 2), f"{path} must be a whole number or have a largest value"
-        counts = accepts(field, MOST + 1) and not path.endswith("seed")
-        assert not counts or error_message(root, path, MOST + 1), path
+        assert not accepts(field, float(MAX_INTEGER) * 2), (
+            f"{path} must be a whole number or have a largest value"
+        )
+        counts = accepts(field, MAX_INTEGER + 1) and not path.endswith("seed")
+        assert not counts or error_message(root, path, MAX_INTEGER + 1), path
         is_depth = DEPTH in field.metadata
         assert is_depth == (root == "model" and path in DEPTHS), f"{path}: {DEPTHS=} must name every depth"
         if is_depth:
@@ -62,7 +64,7 @@ def test_built_in_fields_have_the_limits_that_are_checked_without_code(kind, nam
             assert error_message(root, path, SHARED_LAYERS_MAX + 1)
             assert not error_message(root, path, SHARED_LAYERS_MAX)
         else:
-            assert not error_message(root, path, MOST)
+            assert not error_message(root, path, MAX_INTEGER)
 
 
 def test_greatest_depth_is_that_of_a_model():
@@ -73,8 +75,10 @@ def test_greatest_depth_is_that_of_a_model():
 
 
 def test_only_whole_numbers_of_training_have_a_largest_value():
-    assert not error_message("train", "steps", MOST)
-    refused_paths = {path for path, field in fields(TrainConfig) if error_message("train", path, MOST + 1)}
+    assert not error_message("train", "steps", MAX_INTEGER)
+    refused_paths = {
+        path for path, field in fields(TrainConfig) if error_message("train", path, MAX_INTEGER + 1)
+    }
     for path, field in fields(TrainConfig):
         # The types of exempt fields refuse values above their largest one.
         assert (path in refused_paths) == (not holds_fractions(field)), path

@@ -13,7 +13,7 @@ from search_spaces.parse import parse_space, render_space
 DRAWS = 200
 
 
-@pytest.mark.parametrize("name", catalog.full_names())
+@pytest.mark.parametrize("name", catalog.names_with_variants())
 def test_every_range_has_a_source(name: str) -> None:
     space = catalog.load(name)
     assert space.dimensions, f"{name} must have a dimension"
@@ -21,7 +21,7 @@ def test_every_range_has_a_source(name: str) -> None:
     assert catalog.describe(name)
 
 
-@pytest.mark.parametrize("name", catalog.full_names())
+@pytest.mark.parametrize("name", catalog.names_with_variants())
 def test_space_can_be_written_in_a_spec(name: str) -> None:
     space = catalog.load(name)
     dimensions, problems = parse_space(render_space(space.dimensions))
@@ -31,7 +31,7 @@ def test_space_can_be_written_in_a_spec(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", catalog.full_names())
+@pytest.mark.parametrize("name", catalog.names_with_variants())
 def test_random_params_are_valid_and_some_satisfy_the_constraints(name: str) -> None:
     space, rng = catalog.load(name), random.Random(0)
     assignments = [_draw(space, rng) for _ in range(DRAWS)]
@@ -46,7 +46,7 @@ def test_random_params_are_valid_and_some_satisfy_the_constraints(name: str) -> 
         assert all(contains(dimension.domain, value) for value in values)
 
 
-@pytest.mark.parametrize("name", catalog.names())
+@pytest.mark.parametrize("name", catalog.space_names())
 def test_wide_space_contains_the_published_one(name: str) -> None:
     published, wide = catalog.load(name), catalog.load(f"{name}.wide")
     assert wide.paths == published.paths
@@ -58,8 +58,10 @@ def test_wide_space_contains_the_published_one(name: str) -> None:
 
 
 def test_all_spaces_can_be_combined() -> None:
-    merged_space = merge(*map(catalog.load, catalog.full_names()))
-    assert set(merged_space.paths) == {path for name in catalog.names() for path in catalog.load(name).paths}
+    merged_space = merge(*map(catalog.load, catalog.names_with_variants()))
+    assert set(merged_space.paths) == {
+        path for name in catalog.space_names() for path in catalog.load(name).paths
+    }
 
 
 def _is_own(space: Space, path: str) -> bool:

@@ -65,7 +65,7 @@ def events(folder):
 
 def trial_events(folder):
     """Return kind, trial and payload of all events of trials."""
-    kinds = {EventKind.ASKED, EventKind.STARTED, EventKind.MEASURED, EventKind.ENDED}
+    kinds = {EventKind.PARAMS_ASSIGNED, EventKind.STARTED, EventKind.MEASURED, EventKind.ENDED}
     return [(event.kind, event.trial_id, event.payload) for event in events(folder) if event.kind in kinds]
 
 

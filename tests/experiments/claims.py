@@ -17,7 +17,7 @@ from orchestrator.plan.serialise import read_plan
 from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.statistics import Estimate, estimate
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.results.types import Cell, Effect, Report
+from orchestrator.report.results.types import ArmResult, Effect, Report
 from tests.experiments.tables import EXPERIMENTS
 from tests.support.stores.parquet_records import read_records
 
@@ -191,7 +191,7 @@ def _effect(study_report: Report, claim: Claim) -> Effect:
     return effect
 
 
-def _cell(study_report: Report, arm: str, metric: str, setting: str) -> Cell:
+def _cell(study_report: Report, arm: str, metric: str, setting: str) -> ArmResult:
     cells = study_report.posthoc if setting else study_report.cells
     matching = [cell for cell in cells if (cell.arm, cell.metric, cell.setting) == (arm, metric, setting)]
     if not matching:

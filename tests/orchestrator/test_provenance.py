@@ -43,7 +43,7 @@ def test_commits_of_the_code_and_of_the_launch_folder_are_separate(checkout, tmp
     git(checkout, "add", "orchestrator")
     git(checkout, "commit", "-q", "-m", "second")
     commit = git(checkout, "rev-parse", "HEAD")
-    monkeypatch.setattr(module, "CODE", checkout)
+    monkeypatch.setattr(module, "PACKAGE_FOLDER", checkout)
     other_folder = tmp_path_factory.mktemp("elsewhere")
     clean = provenance(other_folder)
     assert (clean.commit, clean.code_commit, clean.code_changes) == (None, commit, "")
@@ -53,7 +53,7 @@ def test_commits_of_the_code_and_of_the_launch_folder_are_separate(checkout, tmp
         digests.append(provenance(other_folder).code_changes)
     assert all(digests)
     assert len(set(digests)) == 2
-    monkeypatch.setattr(module, "CODE", other_folder)
+    monkeypatch.setattr(module, "PACKAGE_FOLDER", other_folder)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(other_folder.parent))
     assert (provenance(checkout).code_commit, provenance(checkout).code_changes) == (None, None)
 
@@ -65,7 +65,7 @@ def commit_package_file(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     code.write_text("x = 1\n")
     git(checkout, "add", "orchestrator")
     git(checkout, "commit", "-q", "-m", "second")
-    monkeypatch.setattr(module, "CODE", checkout)
+    monkeypatch.setattr(module, "PACKAGE_FOLDER", checkout)
     return code
 
 
@@ -160,7 +160,7 @@ def test_devices_are_read_from_the_driver(tmp_path, monkeypatch):
         folder = tmp_path / "gpus" / f"0000:0{number}:00.0"
         folder.mkdir(parents=True)
         (folder / "information").write_text(f"Model: \t\t {name}\nIRQ:   \t\t 11\n")
-    monkeypatch.setattr(module, "NVIDIA", tmp_path / "gpus")
+    monkeypatch.setattr(module, "GPU_INFO_FOLDER", tmp_path / "gpus")
     assert provenance().devices == ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")
 
 
@@ -168,7 +168,7 @@ def test_devices_are_read_from_nvidia_smi_without_the_driver_folder(tmp_path, mo
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho NVIDIA H200\necho NVIDIA H200\n")
     program.chmod(0o755)
-    monkeypatch.setattr(module, "NVIDIA", tmp_path / "nothing")
+    monkeypatch.setattr(module, "GPU_INFO_FOLDER", tmp_path / "nothing")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert provenance().devices == ("NVIDIA H200", "NVIDIA H200")
     program.write_text("#!/bin/sh\nexit 9\n")
@@ -179,8 +179,8 @@ def test_program_without_an_answer_is_ignored(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
     program.chmod(0o755)
-    monkeypatch.setattr(module, "NVIDIA", tmp_path / "nothing")
-    monkeypatch.setattr(module, "ANSWER_S", 0.1)
+    monkeypatch.setattr(module, "GPU_INFO_FOLDER", tmp_path / "nothing")
+    monkeypatch.setattr(module, "GIT_TIMEOUT_S", 0.1)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert provenance().devices == ()
 

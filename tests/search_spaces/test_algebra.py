@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.algebra import CyclicSpace, admits, effective, exists, merge, order_dimensions
+from search_spaces.algebra import CyclicSpace, admits, exists, merge, order_dimensions, value_at
 from search_spaces.dimensions import Choice, Constraint, Dimension, Fixed, Formula, Int, Space, When
 from search_spaces.grid import combinations
 from search_spaces.paths import MISSING
@@ -20,10 +20,10 @@ SIZE = Dimension("model.chunk.size", Int(4, 64), (When("model.chunk.by", ("size"
 
 
 def test_params_override_settings() -> None:
-    assert effective("model.chunk.size", {}, SETTINGS) == 20
-    assert effective("model.chunk.size", {"model.chunk.size": 8}, SETTINGS) == 8
-    assert effective("model.halt.unit", {}, SETTINGS) is MISSING
-    assert effective("model.halt", {}, SETTINGS) is None
+    assert value_at("model.chunk.size", {}, SETTINGS) == 20
+    assert value_at("model.chunk.size", {"model.chunk.size": 8}, SETTINGS) == 8
+    assert value_at("model.halt.unit", {}, SETTINGS) is MISSING
+    assert value_at("model.halt", {}, SETTINGS) is None
 
 
 def test_dimension_exists_while_its_conditions_hold() -> None:

@@ -18,9 +18,9 @@ from search_spaces.dimensions import (
     Powers,
     Space,
     When,
+    are_equal,
     contains,
     is_among,
-    same,
 )
 
 WIDTH = Dimension("model.width", Int(8, 64))
@@ -52,7 +52,7 @@ def test_impossible_domains_are_refused(make: Callable[[], Any], message: str) -
 
 
 def test_true_is_not_a_number() -> None:
-    assert same(1, 1.0)
+    assert are_equal(1, 1.0)
     assert not is_among(1, (True,))
     assert not contains(Choice((0,)), value=False)
     assert Choice((1, True)).values == (1, True)

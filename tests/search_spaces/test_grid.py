@@ -2,7 +2,7 @@
 
 import pytest
 
-from search_spaces.dimensions import Choice, Constraint, Dimension, Float, Int, Space, When, greatest
+from search_spaces.dimensions import Choice, Constraint, Dimension, Float, Int, Space, When, max_value
 from search_spaces.grid import (
     COUNTED_MAX,
     combinations,
@@ -57,5 +57,5 @@ def test_ranges_longer_than_any_list_are_counted() -> None:
     ends = 9 * 10**18
     assert count_values(Int(-ends, ends)) == 2 * ends + 1
     assert count_values(Int(-ends, ends, step=7)) == 2 * ends // 7 + 1
-    assert greatest(Int(-ends, ends, step=7)) == -ends + 2 * ends // 7 * 7
+    assert max_value(Int(-ends, ends, step=7)) == -ends + 2 * ends // 7 * 7
     assert count_values(Float(0.0, 1.0, step=2.0**-53)) == 2**53 + 1

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from search_spaces.wording import markdown_text, nearest, printable, visible
+from search_spaces.wording import escape_to_line, escape_unprintable, markdown_text, nearest
 
 SIGNS = "\\`*_{}[]()<>#+-.!|~=&$:/@'\" \n1a\x1b\u202e"
 HOSTILE = st.lists(
@@ -56,17 +56,17 @@ def words(text: str) -> str:
 def test_markdown_shows_the_written_text(text: str) -> None:
     rendered = render_markdown(markdown_text(text))
     assert rendered.tags <= {"p", "br", "pre", "code"}
-    assert words(rendered.shown) == words(visible(text))
+    assert words(rendered.shown) == words(escape_unprintable(text))
 
 
 @given(st.text(st.characters()))
 def test_visible_text_has_no_control_characters(text: str) -> None:
-    visible_text = visible(text)
+    visible_text = escape_unprintable(text)
     assert {unicodedata.category(character) for character in visible_text if character != "\n"}.isdisjoint(
         {"Cc", "Cf", "Cs"}
     )
     assert visible_text.count("\n") == text.count("\n")
-    assert "\n" not in printable(text)
+    assert "\n" not in escape_to_line(text)
     visible_text.encode()
 
 

@@ -45,7 +45,7 @@ class HeadRows:
         return head_rows
 
     @classmethod
-    def sorted(cls, packing: Packing, heads: int) -> "HeadRows":
+    def of_sorted_rows(cls, packing: Packing, heads: int) -> "HeadRows":
         """Return the indices with the longest rows first in the padded layout, if `sorts_rows(packing)`."""
         if not sorts_rows(packing):
             return cls.of(packing, heads)
@@ -134,18 +134,18 @@ def round_up_width(length: int, width: int) -> int:
     return min(-(-length // WIDTH_STEP) * WIDTH_STEP, width)
 
 
-def spread(
+def pad_heads(
     x: Float[Tensor, "M H E"], packing: Packing, longest_first: bool = False
 ) -> Float[Tensor, "B H T E"]:
     """Return rows of heads in the padded layout, contiguous; padding has no gradient.
 
     With `longest_first`, rows are sorted from the longest to the shortest if `sorts_rows(packing)`.
     """
-    rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
+    rows = HeadRows.of_sorted_rows(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
     return _padded(x, rows).squeeze(0)
 
 
-def spread_parts(x: Float[Tensor, "M P H E"], packing: Packing) -> Float[Tensor, "P B H T E"]:
+def pad_head_parts(x: Float[Tensor, "M P H E"], packing: Packing) -> Float[Tensor, "P B H T E"]:
     """Return queries, keys and values (as far as `x` has them) in the padded layout."""
     return _padded(x, HeadRows.of(packing, x.shape[2], x.shape[1]))
 
@@ -156,11 +156,11 @@ def _padded(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P B H T 
     )
 
 
-def gather(
+def unpad_heads(
     x: Float[Tensor, "B H T E"], packing: Packing, longest_first: bool = False
 ) -> Float[Tensor, "M H E"]:
-    """Return the packed form of `x`, which `spread` has brought into the padded layout."""
-    rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
+    """Return the packed form of `x`, which `pad_heads` has brought into the padded layout."""
+    rows = HeadRows.of_sorted_rows(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
     return take(x.reshape(-1, x.shape[-1]), rows.packed_to_padded).view(-1, x.shape[1], x.shape[-1])
 
 
@@ -190,7 +190,7 @@ class RowPart:
 ALL_ROWS = RowPart(slice(None), slice(None))
 
 
-def can_leave_padding(queries: Packing, keys: Packing) -> bool:
+def can_skip_padding(queries: Packing, keys: Packing) -> bool:
     """Return whether padding can be skipped: `sorts_rows` holds for queries and for keys."""
     return sorts_rows(queries) and sorts_rows(keys)
 

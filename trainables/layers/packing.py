@@ -222,7 +222,7 @@ class Packing:
         flat = x.reshape(self.num_rows * self.width, *x.shape[2:])
         return flat if self.is_dense else take(flat, self.index)
 
-    def spread(self, x: Shaped[Tensor, "B ..."]) -> Shaped[Tensor, "M ..."]:
+    def repeat_per_token(self, x: Shaped[Tensor, "B ..."]) -> Shaped[Tensor, "M ..."]:
         """Repeat the value of each row for all its tokens; the gradient is a sum in fixed order."""
         if not x.requires_grad:
             return x.index_select(0, self.row)

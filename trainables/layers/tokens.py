@@ -11,7 +11,7 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 
 from trainables.layers.batch_parts import rows_in_batch
-from trainables.layers.head_rows import spread_parts
+from trainables.layers.head_rows import pad_head_parts
 from trainables.layers.mask_draws import hash_numbers
 from trainables.layers.packing import Packing, take
 from trainables.layers.xpos import rotate, rotation_table
@@ -37,7 +37,7 @@ class KeysValues:
     @cached_property
     def padded(self) -> Float[Tensor, "2 B H K E"]:
         """Padded keys and values for batched products, built once for all queries."""
-        return spread_parts(self.both, self.packing)
+        return pad_head_parts(self.both, self.packing)
 
     def without_cache(self) -> "KeysValues":
         """Return a copy with an empty cache."""

@@ -193,8 +193,8 @@ class LoopingRows(ActiveUnits):
         return cls(
             tokens=Tokens.unrotated(packing, causal=True),
             per_token=False,
-            source=source,
-            origin=rows,
+            batch_token=source,
+            batch_unit=rows,
             states=inputs,
             inputs=inputs,
             steps=steps,
@@ -270,7 +270,7 @@ class Encoder(nn.Module):
             if not is_compact:
                 halted.add(active_rows.select(active_rows.select_indices(active_rows.steps == end)))
             elif end != stop_steps[-1]:
-                active_rows = halted.release(active_rows, active_rows.steps > end)
+                active_rows = halted.split_halted(active_rows, active_rows.steps > end)
         if is_compact:
             halted.add(active_rows)
         if mode == "none":
@@ -334,7 +334,7 @@ class Encoder(nn.Module):
                 torch.where(is_better, uncertainty, least_uncertainty),
                 torch.where(is_better, number, depth),
             )
-            best_states = torch.where(packing.spread(is_better)[:, None], states, best_states)
+            best_states = torch.where(packing.repeat_per_token(is_better)[:, None], states, best_states)
         bound = self.config.num_candidate_loops
         return LoopResult(best_states, depth, bound, bound)
 

@@ -60,11 +60,11 @@ class RemovedUnits(Protocol):
     """Interface of removed units: where their results belong in the full batch."""
 
     @property
-    def source(self) -> Int[np.ndarray, " M"]:
+    def batch_token(self) -> Int[np.ndarray, " M"]:
         """Index of each token in the full batch."""
 
     @property
-    def origin(self) -> Int[np.ndarray, " U"]:
+    def batch_unit(self) -> Int[np.ndarray, " U"]:
         """Index of each unit in the full batch."""
 
 
@@ -92,9 +92,9 @@ class ActiveUnits:
     tokens: PlacedVectors
     per_token: bool
     """Whether units are tokens; otherwise they are rows."""
-    source: Int[np.ndarray, " M"] = field(metadata=PER_TOKEN)
+    batch_token: Int[np.ndarray, " M"] = field(metadata=PER_TOKEN)
     """Index of each token in the full batch."""
-    origin: Int[np.ndarray, " U"] = field(metadata=PER_UNIT)
+    batch_unit: Int[np.ndarray, " U"] = field(metadata=PER_UNIT)
     """Index of each unit in the full batch."""
 
     @property
@@ -151,7 +151,7 @@ class HaltedResults(Generic[Removed]):
         """Add units whose results are final."""
         self.removed_units.append(units)
 
-    def release(
+    def split_halted(
         self: "HaltedResults[Units]", units: Units, keep_mask: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]
     ) -> Units:
         """Add the units outside `keep_mask` and return the remaining ones."""
@@ -166,7 +166,7 @@ class HaltedResults(Generic[Removed]):
         """Return each of `values` for all tokens, in the order of the full batch."""
         if len(self.removed_units) == 1:
             return [value(self.removed_units[0]) for value in values]
-        host_order = np.concatenate([part.source for part in self.removed_units])
+        host_order = np.concatenate([part.batch_token for part in self.removed_units])
         all_values = [torch.cat([value(part) for part in self.removed_units]) for value in values]
         source = upload(host_order, all_values[0].device)
         return [put_rows(values, source, values.shape[0]) for values in all_values]
@@ -176,6 +176,6 @@ class HaltedResults(Generic[Removed]):
         columns = [[value(part) for part in self.removed_units] for value in values]
         if len(self.removed_units) == 1:
             return [column[0] for column in columns]
-        host_order = np.argsort(np.concatenate([part.origin for part in self.removed_units]))
+        host_order = np.argsort(np.concatenate([part.batch_unit for part in self.removed_units]))
         order = upload(host_order, columns[0][0].device)
         return [take(torch.cat(column), order) for column in columns]

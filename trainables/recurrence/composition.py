@@ -97,8 +97,8 @@ class ComposingRows(ActiveUnits):
         return cls(
             tokens=PlacedVectors(packing, packed_places(packing)),
             per_token=False,
-            source=source,
-            origin=rows,
+            batch_token=source,
+            batch_unit=rows,
             states=states,
             exist=exist,
             taken_share=torch.zeros_like(exist),
@@ -145,14 +145,14 @@ class Composition:
         record = None if self.threshold is None else start_record(packing, "existence")
         for number in range(1, packing.width - NUM_BOUNDARIES + 1):
             if record is not None:
-                active = composing.packing.spread(composing.active)
-                row_indices = upload(composing.source, active.device)
+                active = composing.packing.repeat_per_token(composing.active)
+                row_indices = upload(composing.batch_token, active.device)
                 record.record_layer(number, row_indices, composing.exist, active)
             composing = self._step(composing)
             continuing = self._continuing_rows(composing, number)
             if not continuing.any():
                 break
-            composing = halted.release(composing, continuing)
+            composing = halted.split_halted(composing, continuing)
         halted.add(composing)
         return CompositionResult(
             *halted.per_token(lambda rows: rows.states, lambda rows: rows.exist),
@@ -175,7 +175,7 @@ class Composition:
     def _step(self, composing: ComposingRows) -> ComposingRows:
         states, exist, taken_share = run_recomputable(self.cell, self._compose_step, composing)
         if self.threshold is not None and self.early_exit != "compact":
-            is_active = composing.packing.spread(composing.active)
+            is_active = composing.packing.repeat_per_token(composing.active)
             states = torch.where(is_active[:, None], states, composing.states)
             exist, taken_share = (
                 torch.where(is_active, exist, composing.exist),
@@ -224,8 +224,8 @@ class Composition:
         """
         packing = composing.packing
         greatest = packing.pad(score.detach()).amax(1).clamp(min=0)
-        weights = torch.where(composing.can_compose, (score - packing.spread(greatest)).exp(), 0.0)
-        terms = weights + packing.spread((-greatest).exp()) + 2 * EPSILON
+        weights = torch.where(composing.can_compose, (score - packing.repeat_per_token(greatest)).exp(), 0.0)
+        terms = weights + packing.repeat_per_token((-greatest).exp()) + 2 * EPSILON
         if self.modulated:
             padded_weights = packing.pad(weights)
             terms = (

@@ -174,7 +174,7 @@ class DepthPass:
         if self.record is not None:
             weight = self.units.at_tokens(self.units.halting.survival).squeeze(1)
             keeps = self.units.at_tokens(decision.keeps).squeeze(1)
-            source_rows = upload(self.units.source, proposal.states.device)
+            source_rows = upload(self.units.batch_token, proposal.states.device)
             self.record.record_layer(number, source_rows, weight, keeps, proposal.side)
         if proposal.side:
             weight = self.units.at_tokens(self.units.halting.survival * decision.keeps).squeeze(1)

@@ -68,8 +68,8 @@ class DepthUnits(ActiveUnits):
         units = cls(
             tokens=tokens,
             per_token=per_token,
-            source=source,
-            origin=source if per_token else rows,
+            batch_token=source,
+            batch_unit=source if per_token else rows,
             states=states,
             mixed=torch.zeros_like(states, dtype=halting.survival.dtype),
             halting=halting,
@@ -100,7 +100,7 @@ class DepthUnits(ActiveUnits):
 
     def at_tokens(self, value: Tensor) -> Tensor:
         """Repeat the value of each unit for all its tokens, as a column (tokens, 1)."""
-        return (value if self.per_token else self.packing.spread(value))[:, None]
+        return (value if self.per_token else self.packing.repeat_per_token(value))[:, None]
 
     def mixture(self) -> Float[Tensor, "M D"]:
         """Return s: the sum of a token's states, weighted by their probabilities to be the last."""
@@ -134,11 +134,11 @@ class DepthUnits(ActiveUnits):
             updated = replace(updated, halting_features=self.means_of(states))
         return updated
 
-    def with_halted(self, leaving: Bool[np.ndarray, " M"]) -> "DepthUnits":
-        """Return a copy in which `halted_sum` includes the final states of the tokens in `leaving`."""
+    def with_halted(self, halting_tokens: Bool[np.ndarray, " M"]) -> "DepthUnits":
+        """Return a copy in which `halted_sum` includes the final states of the tokens in `halting_tokens`."""
         if self.halted_sum is None:
             return self
-        is_leaving = upload(leaving, self.states.device)
+        is_leaving = upload(halting_tokens, self.states.device)
         halted_sums = self.packing.running_sum(torch.where(is_leaving[:, None], self.states, 0))
         return replace(self, halted_sum=self.halted_sum + halted_sums)
 
@@ -147,7 +147,7 @@ class DepthUnits(ActiveUnits):
         halting = self.halting
         computed = torch.full_like(halting.num_kept, halting.computed)
         return HaltedUnits(
-            self.source, self.origin, self.mixture(), halting.ponder, halting.num_kept, computed
+            self.batch_token, self.batch_unit, self.mixture(), halting.ponder, halting.num_kept, computed
         )
 
 
@@ -155,8 +155,8 @@ class DepthUnits(ActiveUnits):
 class HaltedUnits:
     """Results of M tokens of U halted units, with as little memory as possible."""
 
-    source: Int[np.ndarray, " M"]
-    origin: Int[np.ndarray, " U"]
+    batch_token: Int[np.ndarray, " M"]
+    batch_unit: Int[np.ndarray, " U"]
     states: Float[Tensor, "M D"]
     """s: the mixture of their states."""
     ponder: Float[Tensor, " U"]

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from trainables.assembly import model_config
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.plain import global_stream
+from trainables.layers.global_generator import global_stream
 from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import ModelCases, enliven
 from trainables.testing.contract import check, check_close

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from trainables.assembly import model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.plain import global_stream
+from trainables.layers.global_generator import global_stream
 from trainables.testing.arms import EXIT, Raw, with_fields
 from trainables.testing.cases import ModelCases, check_bounds, run_training_pass
 from trainables.testing.contract import check, check_close

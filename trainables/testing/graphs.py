@@ -8,7 +8,7 @@ from torch import Tensor
 
 from trainables.assembly import model_config, ungraphed
 from trainables.layers.constant_shapes import BatchDependentError
-from trainables.layers.plain import draws_globally
+from trainables.layers.global_generator import draws_globally
 from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import SEED, SHAPE, ModelCases, batch
 from trainables.testing.contract import check, check_close

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from trainables.decoding.decode_config import DecodeConfig
 from trainables.field_effects import Affects
-from trainables.settings import LATER, NonNegative, Positive, Settings
+from trainables.settings import OMIT_DEFAULT, NonNegative, Positive, Settings
 from trainables.training import normal_forms
 
 Schedule = Literal["constant", "warmup", "rsqrt", "linear", "cosine"]
@@ -32,16 +32,16 @@ class LearningConfig(Settings):
     batch_tokens: Annotated[PositiveInt | None, Affects("steps", normal_forms.batch_tokens)] = None
     """Maximum number of tokens per step, padding included, instead of a number of samples. A batch has at
     least one sample; of input and answer, the longer one counts. Needs order `bucketed`."""
-    accumulate: Annotated[PositiveInt, Affects("steps", normal_forms.accumulate), LATER] = 1
+    accumulate: Annotated[PositiveInt, Affects("steps", normal_forms.accumulate), OMIT_DEFAULT] = 1
     """Number of parts of each batch. Parts run one after the other and their gradients are added, so memory
     holds only one part. Means over samples are unchanged up to rounding; the balance of experts is computed
     for each part, as on separate GPUs. A batch of fewer samples has as many parts as samples."""
-    ranks: Annotated[PositiveInt, Affects("running"), LATER] = 1
+    ranks: Annotated[PositiveInt, Affects("running"), OMIT_DEFAULT] = 1
     """Number of processes on one machine that share each batch. If a trial has two or more GPUs, `ranks` must
     equal `resources.gpus`, and each process has one GPU; without GPUs all processes use the CPU. Results
     equal those of one process with `ranks * accumulate` parts. Only the first process measures, reports and
     saves."""
-    checkpoint_activations: Annotated[bool, Affects("running"), LATER] = False
+    checkpoint_activations: Annotated[bool, Affects("running"), OMIT_DEFAULT] = False
     """Whether the backward pass runs layers again instead of storing their activations. This costs one more
     forward pass, and memory hardly grows with the number of layers. Results are equal up to rounding."""
     order: Annotated[Literal["random", "bucketed"], Affects("steps", normal_forms.order)] = "random"
@@ -117,7 +117,7 @@ class LearningConfig(Settings):
     `tf32`: 32 bits, but factors are rounded to a mantissa of 10 bits; needs CUDA. `bf16`: autocast to 16 bits
     with the range of 32 and a mantissa of 7. `fp16`: autocast to 16 bits with a mantissa of 10, and a
     scaled loss; needs CUDA."""
-    graph: Annotated[Literal["auto"] | bool, Affects("running"), LATER] = "auto"
+    graph: Annotated[Literal["auto"] | bool, Affects("running"), OMIT_DEFAULT] = "auto"
     """Whether to capture the forward and backward pass once for each number of tokens as a CUDA graph and
     replay the graph, so that the GPU does not wait for its host. Batches are filled with rows that do not
     affect the loss, and all layers run, even with `early_exit`. Results are equal up to rounding. Needs a

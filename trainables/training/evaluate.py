@@ -79,7 +79,7 @@ costs = (
 
 ForwardFlops = Callable[[np.ndarray, np.ndarray], float]
 """Function from the tokens of each sample and its share of executed layers to mean FLOPs, as
-`Work.samples`.
+`FlopsCalculator.sample_flops`.
 """
 
 

@@ -23,18 +23,18 @@ for negligible gradients: even a value 1000 times as large does not change a bit
 """
 
 
-def validations(config: Any) -> int:
+def num_validations(config: Any) -> int:
     """Return the number of measurements of a trial that is not ended early."""
     steps, every = int(config.steps), int(config.report_every)
     return ceil(steps / every)
 
 
-def compares(config: Any) -> bool:
+def compares_validations(config: Any) -> bool:
     """Return whether a setting makes the training compare its validations with each other."""
     return bool(config.select == "best") or config.patience is not None or config.halve_after is not None
 
 
-def adapts(config: Any) -> bool:
+def uses_second_moment(config: Any) -> bool:
     """Return whether the second moment ever divides a step; RAdam first waits for enough steps."""
     if config.optimizer != "ranger":
         return True
@@ -79,13 +79,13 @@ def accumulate(config: Any, trial: TrialFacts) -> Any:
 def halve_after(config: Any, _: TrialFacts) -> Any:
     """Return the patience of halving; None if no halving can take effect before the training ends."""
     halve, patience = config.halve_after, config.patience
-    never_applies = halve is None or halve > validations(config) - 3
+    never_applies = halve is None or halve > num_validations(config) - 3
     return None if never_applies or (patience is not None and halve >= patience) else halve
 
 
 def patience(config: Any, _: TrialFacts) -> Any:
     """Return the patience; None if it is so large that the training cannot end before its last validation."""
-    never_applies = config.patience is None or config.patience > validations(config) - 3
+    never_applies = config.patience is None or config.patience > num_validations(config) - 3
     return None if never_applies else config.patience
 
 
@@ -96,7 +96,7 @@ def clip(config: Any, _: TrialFacts) -> Any:
 
 def eps(config: Any, _: TrialFacts) -> Any:
     """Return `eps`, at least `EPS_MIN`; None if RAdam never divides by the second moment."""
-    return max(config.eps, EPS_MIN) if adapts(config) else None
+    return max(config.eps, EPS_MIN) if uses_second_moment(config) else None
 
 
 def weight_decay(config: Any, _: TrialFacts) -> Any:
@@ -116,17 +116,17 @@ def report_every(config: Any, _: TrialFacts) -> Any:
 
 def select(config: Any, trial: TrialFacts) -> Any:
     """Return "last" if there is only one validation or no test split, since both choices are then equal."""
-    return config.select if trial.confirmed and validations(config) > 1 else "last"
+    return config.select if trial.confirmed and num_validations(config) > 1 else "last"
 
 
 def select_by(config: Any, _: TrialFacts) -> Any:
     """Return the metric that compares validations; None if nothing compares them."""
-    return config.select_by if compares(config) and validations(config) > 1 else None
+    return config.select_by if compares_validations(config) and num_validations(config) > 1 else None
 
 
 def average_best(config: Any, _: TrialFacts) -> Any:
     """Return the number of averaged validations, at most the number of all validations."""
-    return min(config.average_best, validations(config)) if config.select == "best" else 1
+    return min(config.average_best, num_validations(config)) if config.select == "best" else 1
 
 
 def valid_examples(config: Any, trial: TrialFacts) -> Any:

@@ -19,7 +19,7 @@ import torch
 
 from trainables.protocol import Job
 from trainables.training.config import train_config
-from trainables.training.ranks import Exchange, join
+from trainables.training.ranks import RankExchange, join
 from trainables.training.sources import Sources
 from trainables.training.step import Learner, share_of_step
 
@@ -46,11 +46,11 @@ def main() -> None:
     sys.stdout.flush()
     sys.stdout = sys.stderr
     join(rank, count, Path(first_message["store"]), device)
-    exchange = Exchange(learner.model)
+    exchange = RankExchange(learner.model)
     while True:
         step = messages.get()["step"]
-        exchange.spread_weights()
-        exchange.gather(share_of_step(learner, sources.train_batch(step), step, rank))
+        exchange.broadcast_weights()
+        exchange.sum_on_rank0(share_of_step(learner, sources.train_batch(step), step, rank))
 
 
 def _read_messages(messages: "SimpleQueue[dict[str, Any]]") -> None:

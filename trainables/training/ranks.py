@@ -26,11 +26,11 @@ from torch import Tensor, nn
 
 from trainables.protocol import Job
 
-PATIENCE: Final = timedelta(minutes=10)
+STEP_TIMEOUT: Final = timedelta(minutes=10)
 """Time limit for one rank waiting for another within a step."""
 END_TIMEOUT_S: Final = 10.0
 """Seconds after which a rank that has not ended is killed."""
-OUTPUT_MAX: Final = 2_000
+MAX_OUTPUT_CHARS: Final = 2_000
 """Number of characters of a rank's output in an error message."""
 
 
@@ -38,20 +38,20 @@ class RankFailed(RuntimeError):
     """A process that shared the batches of the trial has ended early."""
 
 
-class Exchange:
+class RankExchange:
     """Transfers weights from rank 0 to all ranks, and sums of gradients and other numbers to rank 0."""
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = list(model.parameters())
 
-    def spread_weights(self) -> None:
+    def broadcast_weights(self) -> None:
         """Send the weights of rank 0 to all ranks."""
         flat = torch.cat([weight.detach().flatten() for weight in self._parameters])
         dist.broadcast(flat, src=0)
         if dist.get_rank():
             _copy_parts(flat, [weight.detach() for weight in self._parameters])
 
-    def gather(self, numbers: Tensor) -> Tensor:
+    def sum_on_rank0(self, numbers: Tensor) -> Tensor:
         """Sum gradients and `numbers` on rank 0. A gradient stays None if no rank has one."""
         counts = torch.tensor([weight.grad is not None for weight in self._parameters], device=numbers.device)
         counts = counts.to(torch.int64)
@@ -92,7 +92,7 @@ class Ranks:
         except BaseException:
             self.close()
             raise
-        self._exchange = Exchange(model)
+        self._exchange = RankExchange(model)
 
     def _start(self, rank: int, job: Job, store: Path) -> None:
         log = (Path(self._folder.name) / f"rank-{rank}.log").open("w+")
@@ -140,14 +140,14 @@ class Ranks:
         for process in self._processes:
             self._send(process, {"step": step})
         try:
-            self._exchange.spread_weights()
+            self._exchange.broadcast_weights()
         except RuntimeError as error:
             raise self._failure(error) from error
 
-    def gather(self, numbers: Tensor) -> Tensor:
-        """Return the sums of `Exchange.gather`. Raises RankFailed if a rank has ended."""
+    def sum_on_rank0(self, numbers: Tensor) -> Tensor:
+        """Return the sums of `RankExchange.sum_on_rank0`. Raises RankFailed if a rank has ended."""
         try:
-            return self._exchange.gather(numbers)
+            return self._exchange.sum_on_rank0(numbers)
         except RuntimeError as error:
             raise self._failure(error) from error
 
@@ -159,7 +159,7 @@ class Ranks:
             except subprocess.TimeoutExpired:
                 continue
             log.seek(0)
-            message = log.read()[-OUTPUT_MAX:].strip()
+            message = log.read()[-MAX_OUTPUT_CHARS:].strip()
             details = f" and printed: {message}" if message else ""
             return RankFailed(
                 f"all {self._count} processes of a trial must run until its end, but rank {rank} ended "
@@ -211,7 +211,7 @@ def join(rank: int, count: int, store: Path, device: torch.device) -> None:
             init_method=store.as_uri(),
             rank=rank,
             world_size=count,
-            timeout=PATIENCE,
+            timeout=STEP_TIMEOUT,
         )
     finally:
         if previous_interface is None:

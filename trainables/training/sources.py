@@ -26,7 +26,7 @@ from trainables.task_catalog import splits, stream, task_config, task_name
 from trainables.training.config import TrainConfig
 from trainables.training.examples import fixed_sample
 from trainables.training.graphed import Filler
-from trainables.training.work import Work
+from trainables.training.work import FlopsCalculator
 from trainables.types import Batch
 
 VALID = "valid"
@@ -71,9 +71,9 @@ class Sources:
         """Return the model with its seeded initial weights, in training mode."""
         return build_model(self._job.settings["model"], task_shape(self.task), self._job.seed, self.device)
 
-    def work(self) -> Work:
+    def work(self) -> FlopsCalculator:
         """Return the FLOPs calculator for training and evaluating the model."""
-        return Work(model_config(self._job.settings["model"]), task_shape(self.task), self._config)
+        return FlopsCalculator(model_config(self._job.settings["model"]), task_shape(self.task), self._config)
 
     def filler(self) -> Filler:
         """Return the filler for training batches. Raises ValueError if steps cannot be captured."""

@@ -13,7 +13,7 @@ from trainables.assembly import batch_norm, batch_statistics
 from trainables.checkpoint import weights
 from trainables.layers.batch_parts import BatchPart, declare_part
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.plain import evaluation_stream
+from trainables.layers.global_generator import evaluation_stream
 from trainables.layers.recomputing import can_recompute, recompute
 from trainables.threads import cpu_threads
 from trainables.training.config import ON_CUDA, TrainConfig
@@ -167,7 +167,7 @@ def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor
     learner.optimizer.zero_grad(set_to_none=True)
     if learner.ranks is not None:
         learner.ranks.begin(step)
-        return learner.ranks.gather(_share_sums(learner, batch, step, 0)).unbind()
+        return learner.ranks.sum_on_rank0(_share_sums(learner, batch, step, 0)).unbind()
     if learner.graphs is not None:
         return learner.graphs.backward(batch, step)
     parts = min(learner.config.parts, len(batch.labels))

@@ -29,7 +29,7 @@ metrics = (
 )
 
 
-class Work:
+class FlopsCalculator:
     """Cost of training steps and evaluations of a model on a task, in FLOPs."""
 
     def __init__(self, model: Settings, shape: TaskShape, train: TrainConfig) -> None:
@@ -39,12 +39,12 @@ class Work:
         self._passes = passes(recomputes=train.checkpoint_activations)
 
     @property
-    def step(self) -> float:
+    def step_flops(self) -> float:
         """Return the maximum number of FLOPs of an optimiser step."""
         length = self._shape.length_max
         return self._passes * self._rows * flops(self._model, self._shape, length, self._most_layers(length))
 
-    def samples(self, lengths: np.ndarray, shares: np.ndarray) -> float:
+    def sample_flops(self, lengths: np.ndarray, shares: np.ndarray) -> float:
         """Return the FLOPs of a forward pass on one sample, averaged over samples.
 
         FLOPs are assumed to be linear in the number of layers.

@@ -32,7 +32,7 @@ from trainables.training.sources import VALID, Sources
 from trainables.training.state import TrainingProgress, TrainingState, read_selected
 from trainables.training.step import Learner, run_step
 from trainables.training.tallies import EXAMPLES_MAX, tally_examples
-from trainables.training.work import Work
+from trainables.training.work import FlopsCalculator
 from trainables.training.writing import measure_writing
 
 LOG = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Training:
         self._device = self._sources.device
         model = self._sources.model()
         learner = Learner(model, self._config, seed=job.seed)
-        self._work: Work = self._sources.work()
+        self._work: FlopsCalculator = self._sources.work()
         self._examples: tuple[dict[str, Any], ...] = ()
         identity = {"settings": job.settings, "seed": job.seed}
         self._state = TrainingState(
@@ -192,7 +192,7 @@ class Training:
         metrics = accumulator.metrics() | {
             "train/lr": learner.rate_scale * learning_rate(self._config, until - 1),
             "train/tokens_per_s": accumulator.tokens / seconds,
-            TRAIN_FLOPS: until * self._work.step,
+            TRAIN_FLOPS: until * self._work.step_flops,
         }
         epoch = self._sources.epoch
         return metrics if epoch is None else metrics | {EPOCH_SECONDS: seconds * epoch / examples}
@@ -200,7 +200,7 @@ class Training:
     def _measure(self, split: str) -> dict[str, float]:
         """Return the metrics of `split` with the present weights."""
         learner, sources = self._state.learner, self._sources
-        values = evaluate(learner, sources.batches(split), self._work.samples)
+        values = evaluate(learner, sources.batches(split), self._work.sample_flops)
         if isinstance(learner.model, SequenceModel):
             values |= measure_writing(learner, sources.batches_to_decode(split), sources.task)
         metrics = {f"{split}/{name}": value for name, value in values.items()}

@@ -8,7 +8,7 @@ import typer
 
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
-from search_spaces.wording import amount, printable, visible
+from search_spaces.wording import amount, escape_to_line, escape_unprintable
 
 if TYPE_CHECKING:
     from orchestrator.cli.stored_sweep import StoredSweep
@@ -54,8 +54,8 @@ def best(
             *_checkpoint_comments(choice, sweep),
             *omissions,
         ]
-    lines = [f"# {printable(line)}" for line in comments]
-    sys.stdout.write(visible("\n".join(lines) + "\n" + dump(content)))
+    lines = [f"# {escape_to_line(line)}" for line in comments]
+    sys.stdout.write(escape_unprintable("\n".join(lines) + "\n" + dump(content)))
 
 
 def _result_comments(choice: "Winner", report: "Report") -> Iterator[str]:

@@ -144,13 +144,13 @@ def spaces(name: Name = None, as_json: Json = False) -> None:
 
     try:
         if as_json:
-            full_names = [name] if name else space_catalog.full_names()
+            full_names = [name] if name else space_catalog.names_with_variants()
             emit_json({entry: to_json_values(space_catalog.load(entry)) for entry in full_names})
         elif name:
             print_line(f"{name}: {space_catalog.describe(name)}\n")
             _print_dimensions(space_catalog.load(name))
         else:
-            names = {*space_catalog.full_names(), *space_catalog.names()}
+            names = {*space_catalog.names_with_variants(), *space_catalog.space_names()}
             _print_list(sorted(names), space_catalog.describe, space_catalog.origin)
     except BadName as error:
         raise InputError(str(error)) from error

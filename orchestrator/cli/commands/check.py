@@ -15,7 +15,7 @@ from orchestrator.cli.options import Data, Json, Overrides, Profile, Runs, SpecP
 from orchestrator.cli.planning import omitted_results, read_and_plan
 from orchestrator.cli.smoke_test import run_smoke_test
 from orchestrator.errors import InputError
-from search_spaces.wording import shown
+from search_spaces.wording import format_value
 from trainables.custom.source_files import is_existing_file
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check(
 
     if overrides := [str(path) for path in files if "=" in str(path) and not is_existing_file(path)]:
         raise InputError(
-            f"check accepts only spec files, got {shown(overrides[0])}; give overrides with a single "
+            f"check accepts only spec files, got {format_value(overrides[0])}; give overrides with a single "
             "spec: `haltsweep plan SPEC KEY=VALUE`"
         )
     has_failed = False

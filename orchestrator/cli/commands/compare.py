@@ -14,7 +14,7 @@ from orchestrator.errors import InputError
 
 if TYPE_CHECKING:
     from orchestrator.report.comparisons.comparison import Comparison, SweepData
-    from orchestrator.report.results.types import Grid
+    from orchestrator.report.results.types import TextTable
 
 UNKNOWN_DATA = "unknown: neither sweep reads data that haltsweep stores"
 
@@ -114,9 +114,9 @@ def _unmatched_arm_lines(comparison: "Comparison") -> Iterator[str]:
             yield f"only in {name}: {', '.join(unmatched_arms)}"
 
 
-def _comparison_grid(comparison: "Comparison") -> "Grid":
+def _comparison_grid(comparison: "Comparison") -> "TextTable":
     from orchestrator.report.results.number_formats import choose_text, format_interval
-    from orchestrator.report.results.types import Grid
+    from orchestrator.report.results.types import TextTable
 
     rows = tuple(
         (
@@ -136,4 +136,4 @@ def _comparison_grid(comparison: "Comparison") -> "Grid":
     values = choose_text(
         estimates, intervals=intervals, mean_text="means over seeds", single_seed=single_seed_text
     )
-    return Grid(f"{comparison.second} against {comparison.first}: {values}", headers, rows)
+    return TextTable(f"{comparison.second} against {comparison.first}: {values}", headers, rows)

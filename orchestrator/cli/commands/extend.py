@@ -21,7 +21,7 @@ from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount, hint
 
 if TYPE_CHECKING:
-    from orchestrator.ledger.store import OnFenced
+    from orchestrator.ledger.store import OnLeaseTaken
     from orchestrator.plan.extension.extension_rules import RequestedWork
     from orchestrator.plan.types import Extension, Plan
     from orchestrator.spec.load import SpecFile
@@ -97,7 +97,7 @@ def extend(
 
 
 def _ended_trial_ids(records: "Sequence[Record]") -> set[str]:
-    return {record.trial_id for record in records if record.outcome is not None and record.outcome.final}
+    return {record.trial_id for record in records if record.outcome is not None and record.outcome.is_final}
 
 
 def _separate_spec(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
@@ -115,7 +115,7 @@ def _seed_and_trial_overrides(
     if seeds is None:
         return overrides
     from orchestrator.identity import derive_seed
-    from orchestrator.spec.kinds import MOST_SEEDS
+    from orchestrator.spec.kinds import MAX_SEEDS
     from orchestrator.spec.overrides import BadOverride, parse
 
     try:
@@ -124,7 +124,7 @@ def _seed_and_trial_overrides(
         raise InputError(f"--seeds: {error}") from None
     all_seeds = plan.confirm.seeds if plan.confirm is not None else ()
     old_seeds = all_seeds[: len(all_seeds) // plan.repeats]
-    if isinstance(new_seeds, int) and not isinstance(new_seeds, bool) and 1 <= new_seeds <= MOST_SEEDS:
+    if isinstance(new_seeds, int) and not isinstance(new_seeds, bool) and 1 <= new_seeds <= MAX_SEEDS:
         _require_earlier_seeds_ended(plan, records, "seeds", new_seeds)
         derived_seeds = [derive_seed("confirm", number) for number in range(2 * len(old_seeds) + new_seeds)]
         new_seeds = [seed for seed in derived_seeds if seed not in old_seeds][:new_seeds]
@@ -208,7 +208,7 @@ def _extend_plan(
     *,
     write: bool,
     changed_code: bool,
-    on_fenced: "OnFenced | None",
+    on_fenced: "OnLeaseTaken | None",
 ) -> "Plan":
     """Return the extended plan, and write it if `write` is True. Raise `InputError` if forbidden."""
     from orchestrator.execution.checkpoints.checkpoint_checks import require_checkpoints
@@ -230,7 +230,7 @@ def _extend_plan(
         try:
             if read_plan(folder) != old:
                 raise StoreError(f"{old.name} was extended by another process meanwhile; try again")
-            trial_records = records(ledger.newest(), old)
+            trial_records = records(ledger.newest_events(), old)
             extended_plan = _merge_plans(folder, old, spec, new, trial_records)
             require_checkpoints(folder, setup.checkpoints, extended_plan, trial_records)
             origin = collect_provenance(extended_plan, setup)
@@ -265,7 +265,7 @@ def _lacks_checkpoint(record: "Record") -> bool:
     from orchestrator.trials import OutcomeKind
 
     kind = record.outcome
-    return kind is not None and kind.final and kind is not OutcomeKind.FINISHED
+    return kind is not None and kind.is_final and kind is not OutcomeKind.FINISHED
 
 
 def _requested_work(plan: "Plan", records: "Sequence[Record]") -> "RequestedWork":

@@ -217,12 +217,12 @@ def _select_retries(
     with open_stored_sweep(str(folder.root), folder.root.parent) as sweep:
         records = sweep.newest_records()
     trials = choose_retries(plan, records, words)
-    for message in trials.left_out:
+    for message in trials.skip_messages:
         print_error(message)
     if trials.trial_ids:
         print_line(f"{plan.name}: {amount(len(trials.trial_ids), 'failed trial')} will run again")
         return Retry(tuple(words), from_scratch)
-    ended_ids = {record.trial_id for record in records if record.outcome and record.outcome.final}
+    ended_ids = {record.trial_id for record in records if record.outcome and record.outcome.is_final}
     num_left = sum(trial.trial_id not in ended_ids for trial in plan.trials)
     remaining_text = f"; {amount(num_left, 'trial')} left to run" if num_left else ""
     print_line(f"{plan.name}: nothing to retry{remaining_text}")
@@ -365,7 +365,7 @@ def _run_and_report(
             raise StoreError(f"{error}; then {_next_step_text(folder)}") from error
         except SearchError as error:
             raise SearchError(f"{error}; correct it, then {_next_step_text(folder)}") from error
-        verdicts = [] if interrupt.hurry.is_set() or not reports else _print_report(reports[0])
+        verdicts = [] if interrupt.exit_now.is_set() or not reports else _print_report(reports[0])
         _print_results(folder, result, is_new_report=bool(reports))
         for line in verdicts:
             print_line(line)
@@ -414,7 +414,7 @@ def _print_results(folder: SweepFolder, result: "SweepResult", *, is_new_report:
         else ""
     )
     print_line(f"trials: {counts or 'none ended'}{remaining_text}{unstarted_text}")
-    if num_failed := sum(count for kind, count in result.counts.items() if kind.failed):
+    if num_failed := sum(count for kind, count in result.counts.items() if kind.is_failure):
         print_error(failure_advice(num_failed, folder, with_retry=not result.failing))
     if result.failing:
         print_error(error_advice(result.failing, folder))

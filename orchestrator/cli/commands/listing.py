@@ -13,7 +13,7 @@ from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Json, Runs, Storage
 from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.identity import SweepFolder
-from search_spaces.wording import printable
+from search_spaces.wording import escape_to_line
 
 if TYPE_CHECKING:
     from orchestrator.ledger.summary import Summary
@@ -169,7 +169,7 @@ def _print_table(rows: list[Row]) -> None:
         progress = "-" if row.ended is None else f"{row.ended}/{'?' if row.planned is None else row.planned}"
         age = "-" if row.heard_at is None else f"{short_duration(max(0.0, now - row.heard_at))} ago"
         cells = (
-            printable(row.name),
+            escape_to_line(row.name),
             row.state.value,
             "-" if row.arms is None else str(row.arms),
             progress,
@@ -181,9 +181,9 @@ def _print_table(rows: list[Row]) -> None:
     out().print(table)
     for row in rows:
         if row.state in (SweepState.DAMAGED, SweepState.FOREIGN):
-            print_line(f"{row.state}: {printable(row.name)}: {printable(row.why)}")
+            print_line(f"{row.state}: {escape_to_line(row.name)}: {escape_to_line(row.why)}")
 
 
 def _shorten_question(text: str) -> str:
-    line = printable(" ".join(text.split()))
+    line = escape_to_line(" ".join(text.split()))
     return line if len(line) <= MAX_QUESTION_LENGTH else f"{line[: MAX_QUESTION_LENGTH - 3]}..."

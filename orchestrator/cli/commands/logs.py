@@ -16,7 +16,7 @@ from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.trials import PlannedTrial, Record
-from search_spaces.wording import hint, printable
+from search_spaces.wording import escape_to_line, hint
 
 if TYPE_CHECKING:
     from orchestrator.cli.stored_sweep import StoredSweep
@@ -97,12 +97,14 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
 
 
 def _list_failed_trials(sweep: "StoredSweep", *, as_json: bool) -> None:
-    failed = [record for record in sweep.records() if record.outcome is not None and record.outcome.failed]
+    failed = [
+        record for record in sweep.records() if record.outcome is not None and record.outcome.is_failure
+    ]
     if as_json:
         emit_json([_identity_fields(record) | _ending_fields(record) for record in failed])
         return
     for record in failed:
-        reason = printable(first_line(record.reason))
+        reason = escape_to_line(first_line(record.reason))
         print_line(f"{record.trial_id}  {record.place}  {record.outcome}: {reason}")
     if failed:
         example = command("logs", sweep.folder, failed[0].trial_id)
@@ -150,10 +152,10 @@ def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None
         print_line(f"--- attempt {attempt.number}, started {_format_time(attempt.started_at)}, {end}")
         if attempt.output is None:
             for line in attempt.reason.splitlines():
-                print_line(printable(line))
+                print_line(escape_to_line(line))
             print_line(f"(its output is not stored in {Path(attempt.file).parent})")
             continue
-        first = printable(attempt.reason.partition("\n")[0])
+        first = escape_to_line(attempt.reason.partition("\n")[0])
         if first:
             print_line(first)
         print_line(attempt.output.rstrip("\n"))

@@ -12,7 +12,7 @@ import typer
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
 from orchestrator.errors import InputError
-from search_spaces.wording import visible
+from search_spaces.wording import escape_unprintable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +60,7 @@ def records(
     content = _to_csv(table) if table_format is TableFormat.CSV else _to_parquet(table)
     with _ignore_closed_pipe():
         if sys.stdout.isatty():
-            sys.stdout.write(visible(content.decode()))
+            sys.stdout.write(escape_unprintable(content.decode()))
         else:
             sys.stdout.flush()
             sys.stdout.buffer.write(content)

@@ -12,7 +12,7 @@ from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.cli.display.lease_messages import report_fenced
 from orchestrator.cli.locations import is_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Storage, SweepName, TakeOver, Tracking
-from orchestrator.errors import InputError, NotAllowed, StoreError
+from orchestrator.errors import InputError, StoreAccessDenied, StoreError
 from orchestrator.files.known_addresses import require_known
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import hint
@@ -96,7 +96,7 @@ def _find_sweep(name: str, root: Path, storage: str | None) -> _SweepToRemove:
     match = SweepFolder(match.root.absolute())
     try:
         setup = read_setup(match)
-    except NotAllowed:
+    except StoreAccessDenied:
         raise
     except StoreError as error:
         print_error(f"damaged: {error}")

@@ -26,7 +26,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.plan.display.format import setting_words
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import Record
-from search_spaces.wording import amount, visible
+from search_spaces.wording import amount, escape_unprintable
 
 MAX_REASONS = 3
 
@@ -165,8 +165,8 @@ def _verdict_lines(folder: SweepFolder, num_finished: int) -> list[str]:
     try:
         content = json.loads((folder.report / "report.json").read_bytes())
         rows = [*content.get("verdicts", ()), *content.get("pooled", ())]
-        verdicts = [visible(str(row["line"])) for row in rows]
-        notices = [visible(str(row)) for row in content.get("notices", ())] if verdicts else []
+        verdicts = [escape_unprintable(str(row["line"])) for row in rows]
+        notices = [escape_unprintable(str(row)) for row in content.get("notices", ())] if verdicts else []
         outcomes = [counts for arm in content["tallies"] for counts in arm["outcomes"].values()]
         num_ended = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

@@ -44,7 +44,7 @@ def stop(
     Each trial stores a checkpoint at its next report and ends.
     """
     with _open_ledger(name, runs_root(runs), storage) as (ledger, resume):
-        lease = ledger.ask_to_stop(_requester(), at_once=now)
+        lease = ledger.request_stop(_requester(), at_once=now)
         if lease is None:
             state = describe_silent_holder(ledger) or "no process runs it"
             print_line(f"{ledger.sweep}: {state}; continue with: {resume}")

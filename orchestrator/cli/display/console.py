@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.files.redact import redact
-from search_spaces.wording import visible
+from search_spaces.wording import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,14 +43,14 @@ def err() -> "Console":
 
 def print_line(text: str) -> None:
     """Print a line of plain text to standard output, without wrapping."""
-    out().print(visible(redact(text)), soft_wrap=True)
+    out().print(escape_unprintable(redact(text)), soft_wrap=True)
 
 
 def print_error(text: str) -> None:
     """Print an error or a warning, above a live display if both are on a terminal."""
     terminal = sys.stderr.isatty()
     console = out() if terminal and _HAS_LIVE_DISPLAY.is_set() else err()
-    console.print(visible(redact(text)), soft_wrap=True, style="red" if terminal else None)
+    console.print(escape_unprintable(redact(text)), soft_wrap=True, style="red" if terminal else None)
 
 
 def mark_live_display(*, begins: bool) -> None:
@@ -82,7 +82,7 @@ class VisibleText:
         from rich.segment import Segment
 
         for segment in console.render(self._inner, options):
-            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+            yield segment if segment.control else Segment(escape_unprintable(segment.text), segment.style)
 
 
 def _console(*, width: int | None, stderr: bool = False) -> "Console":

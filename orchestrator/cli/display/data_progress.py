@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.cli.display.console import err, print_error
-from search_spaces.wording import printable
+from search_spaces.wording import escape_to_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -55,7 +55,7 @@ class ProgressBars:
 
         self._name, self._began, self._shown_at = name, self._clock(), float("-inf")
         if self._bars is not None:
-            self._bar = self._bars.add_task(printable(name), total=None)
+            self._bar = self._bars.add_task(escape_to_line(name), total=None)
         try:
             with report_to(Watcher(self._show_step, print_error)):
                 yield
@@ -65,7 +65,7 @@ class ProgressBars:
 
     def _show_step(self, step: str, done: int, total: int) -> None:
         if self._bars is not None and self._bar is not None:
-            description = printable(f"{self._name}: {step}")
+            description = escape_to_line(f"{self._name}: {step}")
             self._bars.update(self._bar, description=description, completed=done, total=total)
             return
         now = self._clock()

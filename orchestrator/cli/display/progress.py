@@ -26,7 +26,7 @@ from orchestrator.cli.display.running_trials import (
     time_left_text,
 )
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.outlook import Outlook
+from orchestrator.conductor.outlook import RemainingWork
 from orchestrator.files.redact import redact
 from orchestrator.plan.display.format import format_decimals
 from orchestrator.plan.planned_trials import replacement_trials
@@ -48,8 +48,8 @@ MAX_REASON_LENGTH = 300
 INTERRUPT_MESSAGES = {
     "DRAIN": "stopping: running trials end at their next report, with a checkpoint if their code saves one; "
     "Ctrl-C again stops at once",
-    "LEAVE": "stopping; Ctrl-C again stops at once",
-    "HURRY": "stopping at once",
+    "EXIT": "stopping; Ctrl-C again stops at once",
+    "EXIT_NOW": "stopping at once",
 }
 
 
@@ -246,7 +246,7 @@ class View:
         return time_left_text(snapshot.outlook, speed, may_end_early=self._shorter)
 
 
-def progress_tables(arms: Sequence[Progress], objective: str, outlook: Outlook) -> "list[Table]":
+def progress_tables(arms: Sequence[Progress], objective: str, outlook: RemainingWork) -> "list[Table]":
     """Return the table of arms, and the table of running trials if any run."""
     return [progress_table(arms, objective), *([running_table(outlook)] if outlook.running else [])]
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.display.console import BreakableName
-from orchestrator.conductor.outlook import Outlook, RunningTrial, estimate_remaining
+from orchestrator.conductor.outlook import RemainingWork, RunningTrial, estimate_remaining
 from orchestrator.trials import numbered
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ MIN_SILENCE_S = 600.0
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 
 
-def running_table(outlook: Outlook) -> "Table":
+def running_table(outlook: RemainingWork) -> "Table":
     """Return a table with one row per running trial."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -61,7 +61,7 @@ def format_rough_seconds(seconds: float) -> str:
     return f"{round(seconds / DAY_S)} days"
 
 
-def seconds_left(outlook: Outlook, speed: float | None) -> float | None:
+def seconds_left(outlook: RemainingWork, speed: float | None) -> float | None:
     """Return the estimated wall-clock seconds left; None if no estimate is possible.
 
     Args:
@@ -69,12 +69,12 @@ def seconds_left(outlook: Outlook, speed: float | None) -> float | None:
         speed: Seconds of work per wall-clock second.
     """
     work = estimate_remaining(outlook)
-    if work is None or not speed or not (work.seconds or work.unknown):
+    if work is None or not speed or not (work.seconds or work.num_unknown):
         return None
     return max(work.longest_s, work.seconds / speed)
 
 
-def time_left_text(outlook: Outlook, speed: float | None, *, may_end_early: bool = False) -> str:
+def time_left_text(outlook: RemainingWork, speed: float | None, *, may_end_early: bool = False) -> str:
     """Return the end of a progress line, e.g. `, about 12m left (from 6 ended trials)`.
 
     The text is empty if no estimate is possible.

@@ -10,7 +10,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.wording import amount
 
-MOST_NAMED = 8
+MAX_LISTED_TRIALS = 8
 """Maximum number of trials listed by name in a message, which counts the remaining ones."""
 
 
@@ -37,14 +37,14 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
             if fault := checkpoint_fault(store, folder, record.trial_id, record.last.step):
                 faults.append(f"  {record.place} ({record.trial_id}, seed {record.seed}): {fault}")
     if faults:
-        num_unlisted = len(faults) - MOST_NAMED
+        num_unlisted = len(faults) - MAX_LISTED_TRIALS
         remainder = [f"  and {amount(num_unlisted, 'trial')} more"] if num_unlisted > 0 else []
         missing_text = (
             f"cannot add splits to {plan.name}: they are evaluated on the last checkpoint of every finished "
             f"confirm trial, and {amount(len(faults), 'checkpoint')} cannot be read:"
         )
         remedy = "Put back what is missing, or launch the spec with these splits under another name."
-        raise InputError("\n".join([missing_text, *faults[:MOST_NAMED], *remainder, remedy]))
+        raise InputError("\n".join([missing_text, *faults[:MAX_LISTED_TRIALS], *remainder, remedy]))
 
 
 def checkpoint_fault(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> str:

@@ -1,8 +1,8 @@
 """Stores of checkpoints: the folder of the sweep, or any file system supported by pyarrow or fsspec.
 
 Operations on an external store are retried for a limited time after any exception, since libraries of stores
-have their own exception classes. Only the errors in `LASTING` are not retried. The ledger contains the URI of
-a store but no credentials, which come from the environment. Layout of a store:
+have their own exception classes. Only the errors in `PERMANENT_ERRORS` are not retried. The ledger contains
+the URI of a store but no credentials, which come from the environment. Layout of a store:
 
     <uri>/<trial id>/step-000001000/state-<unique>/   files written by the workload
     <uri>/<trial id>/step-000001000/checkpoint.json   written last: name of that folder, the local manifest
@@ -28,7 +28,13 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from orchestrator.errors import StoreError
 from orchestrator.execution.checkpoints import worker_checkpoints as local
 from orchestrator.execution.checkpoints.checkpoint_uris import child_uri, file_system
-from orchestrator.execution.checkpoints.worker_checkpoints import KEPT, MANIFEST, STATE, Checkpoint, Save
+from orchestrator.execution.checkpoints.worker_checkpoints import (
+    MANIFEST,
+    NUM_RETAINED,
+    STATE,
+    Checkpoint,
+    Save,
+)
 from orchestrator.files.abandoned_folders import CHECKPOINTS, clear_abandoned
 from orchestrator.files.file_digests import unseal_json
 from orchestrator.files.json_values import parse_json
@@ -43,14 +49,23 @@ PATIENCE_S = 60.0
 """Seconds of retries for reading a trial's newest checkpoint or writing the last one of a confirm trial."""
 COMMAND_PATIENCE_S = 10.0
 """Seconds of retries for deletions and for commands that a user waits for."""
-LASTING = (FileNotFoundError, ImportError, IsADirectoryError, NotADirectoryError, PermissionError, ValueError)
+PERMANENT_ERRORS = (
+    FileNotFoundError,
+    ImportError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    ValueError,
+)
 """Errors that are not retried, since a retry cannot resolve them."""
 RETRYING = Retrying(
-    retry=retry_if_exception(lambda error: isinstance(error, Exception) and not isinstance(error, LASTING)),
+    retry=retry_if_exception(
+        lambda error: isinstance(error, Exception) and not isinstance(error, PERMANENT_ERRORS)
+    ),
     wait=wait_fixed(1.0),
     reraise=True,
 )
-FEW_TRIALS = 8
+MAX_UNLISTED_TRIALS = 8
 """Maximum number of trials whose checkpoints are deleted without listing the store first."""
 
 
@@ -95,7 +110,7 @@ class ExternalStore:
     def write(
         self, trial: Path, measurement: Measurement, save: Save, *, flush: bool = True, patience_s: float = 0
     ) -> Checkpoint | None:
-        """Write a local checkpoint and upload it, the manifest last; keep the newest `KEPT` complete ones.
+        """Write a local checkpoint and upload it, the manifest last; keep the newest `NUM_RETAINED` ones.
 
         Args:
             trial: Folder of the trial in the sweep.
@@ -126,7 +141,7 @@ class ExternalStore:
             shutil.rmtree(checkpoint.folder, ignore_errors=True)
         try:
             steps = self._steps(trial.name, patience_s=0)
-            for step in sorted(steps, key=lambda step: (steps[step], step), reverse=True)[KEPT:]:
+            for step in sorted(steps, key=lambda step: (steps[step], step), reverse=True)[NUM_RETAINED:]:
                 self.delete(f"{trial.name}/{checkpoint_name(step)}", patience_s=0)
         except StoreUnreachable as error:
             _log.warning("older checkpoints stay: %s", error)
@@ -140,7 +155,7 @@ class ExternalStore:
         """Delete all checkpoints of these trials, and log a warning if a deletion fails."""
         try:
             discarded_ids = set(trial_ids)
-            if len(discarded_ids) > FEW_TRIALS:
+            if len(discarded_ids) > MAX_UNLISTED_TRIALS:
                 discarded_ids &= self.names("", COMMAND_PATIENCE_S)
             for trial_id in discarded_ids:
                 self.delete(trial_id, COMMAND_PATIENCE_S)
@@ -243,7 +258,7 @@ class ExternalStore:
 
         Raises:
             FileNotFoundError: The store responds that the file does not exist.
-            StoreUnreachable: The last error is another one of `LASTING`, or the time is over.
+            StoreUnreachable: The last error is another one of `PERMANENT_ERRORS`, or the time is over.
         """
         limit_s = self._patience_s if patience_s is None else patience_s
         try:

@@ -21,7 +21,7 @@ from orchestrator.identity import checkpoint_name, checkpoint_step
 from trainables.atomic import flush as to_disk
 from trainables.protocol import Measurement
 
-KEPT = 2
+NUM_RETAINED = 2
 """Number of newest checkpoints to retain; the second one is used if the newest is damaged."""
 Save = Callable[[Path], None]
 """Function that writes the state of a workload into a folder."""
@@ -67,7 +67,7 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
 
 
 def write(trial: Path, measurement: Measurement, save: Save, *, flush: bool = True, **_: float) -> Checkpoint:
-    """Write a checkpoint, then delete all older ones except the newest `KEPT` - 1.
+    """Write a checkpoint, then delete all older ones except the newest `NUM_RETAINED` - 1.
 
     An error leaves the older checkpoints unchanged.
 
@@ -105,7 +105,7 @@ def write(trial: Path, measurement: Measurement, save: Save, *, flush: bool = Tr
         shutil.rmtree(unfinished, ignore_errors=True)
     if flush:
         to_disk(trial)
-    for old in list_checkpoints(trial)[KEPT:]:
+    for old in list_checkpoints(trial)[NUM_RETAINED:]:
         shutil.rmtree(old.folder, ignore_errors=True)
     return checkpoint
 

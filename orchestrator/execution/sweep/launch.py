@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.conductor.retrying import Retry, choose_retries
-from orchestrator.errors import LeaseLost, Withdrawn
+from orchestrator.errors import LaunchUndone, LeaseLost
 from orchestrator.execution.checkpoints.checkpoint_checks import checkpoint_fault
 from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, make_store
 from orchestrator.execution.code_digests import collect_provenance
@@ -56,7 +56,7 @@ from orchestrator.files.known_addresses import record_addresses, require_known
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import LeaseHeldError
 from orchestrator.ledger.sql.engine import connect, require_locks
-from orchestrator.ledger.store import OnFenced
+from orchestrator.ledger.store import OnLeaseTaken
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import split_digests, write_inputs
 from orchestrator.tracking.mlflow.mlflow_runs import check_uri
@@ -77,7 +77,7 @@ def run_sweep(
     num_cpus: int | None = None,
     watch: Listeners | None = None,
     debug: bool = False,
-    on_fenced: OnFenced | None = None,
+    on_fenced: OnLeaseTaken | None = None,
 ) -> SweepResult:
     """Launch the sweep of `plan` and run it to its end.
 
@@ -104,7 +104,7 @@ def run_sweep(
         StoreError: The ledger or another store failed.
         LeaseLost: Another session took over the sweep.
         ExecutorError: Ray ended.
-        Withdrawn: An interrupt occurred before the first trial.
+        LaunchUndone: An interrupt occurred before the first trial.
     """
     record_addresses(setup.storage, setup.tracking_uri)
     _check_setup(setup, folder, address)
@@ -122,7 +122,7 @@ def run_sweep(
         # values.
         result = _run_session(read_launched_plan(folder), folder, read_setup(folder), origin, session_options)
         if result.interrupted and undo_launch(folder):
-            raise Withdrawn(
+            raise LaunchUndone(
                 f"interrupted before the first trial of {plan.name!r}: no files remain; launch it again"
             )
         return result
@@ -158,7 +158,7 @@ def resume_sweep(
     debug: bool = False,
     changed_code: bool = False,
     retry: Retry | None = None,
-    on_fenced: OnFenced | None = None,
+    on_fenced: OnLeaseTaken | None = None,
 ) -> SweepResult:
     """Run a launched sweep from its current state to its end.
 
@@ -197,7 +197,7 @@ class _SessionOptions:
     watch: Listeners
     debug: bool
     """Whether Python's debugger opens when a trial fails; for `inline` only."""
-    on_fenced: OnFenced | None = None
+    on_fenced: OnLeaseTaken | None = None
     """See `Ledger.claim`."""
 
 
@@ -234,7 +234,7 @@ def _run_session(
     changed_code: bool = False,
     retry: Retry | None = None,
 ) -> SweepResult:
-    retried_names, watch = retry.asked if retry is not None else (), options.watch
+    retried_names, watch = retry.selectors if retry is not None else (), options.watch
     opening = partial(open_sweep, watch=watch, changed_code=changed_code, retry=retried_names)
     with (
         interrupts() as interrupt_state,
@@ -278,7 +278,7 @@ def _retry_trials(session: OpenSweep, retry: Retry) -> None:
         return not retry.from_scratch and not checkpoint_fault(store, session.folder, trial_id, step)
 
     session.recorder.retry(
-        choose_retries(session.plan, session.records(), retry.asked).trial_ids, can_be_read
+        choose_retries(session.plan, session.records(), retry.selectors).trial_ids, can_be_read
     )
 
 

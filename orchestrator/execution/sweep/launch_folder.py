@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.errors import InputError, NotAllowed, StoreError
+from orchestrator.errors import InputError, StoreAccessDenied, StoreError
 from orchestrator.files.abandoned_folders import clear_folders
 from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.files.file_digests import read_manifest, seal_json, unseal_json, write_manifest
@@ -145,7 +145,7 @@ def read_setup(folder: SweepFolder) -> Setup:
 
     Raises:
         StoreError: The file is missing or damaged.
-        NotAllowed: Only the owner may read the file.
+        StoreAccessDenied: Only the owner may read the file.
         InputError: The ledger is on a server that must not receive this user's credentials.
     """
     try:
@@ -156,7 +156,7 @@ def read_setup(folder: SweepFolder) -> Setup:
         tracking_uri = tracking if tracking is None else from_relative_url(tracking, folder.root)
         setup = from_json_values(Setup, values | {"tracking_uri": tracking_uri})
     except PermissionError as error:
-        raise NotAllowed(
+        raise StoreAccessDenied(
             f"{folder.root / SETUP_FILE} is readable only for its "
             f"owner{_owner_text(folder.root / SETUP_FILE)}: it may hold passwords; run the command as that "
             "user, or ask for a `haltsweep bundle`"

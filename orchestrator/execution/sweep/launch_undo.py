@@ -18,12 +18,12 @@ from orchestrator.files.json_values import from_json_values, parse_json
 from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.store import Ledger, OnFenced
+from orchestrator.ledger.store import Ledger, OnLeaseTaken
 from orchestrator.ledger.summary import has_sweep
 from trainables.process_identity import ProcessState
 
 
-def clear_unstarted(folder: SweepFolder, on_fenced: OnFenced | None = None) -> None:
+def clear_unstarted(folder: SweepFolder, on_fenced: OnLeaseTaken | None = None) -> None:
     """Delete the files that a killed launch or removal left at the folder of a new sweep.
 
     Args:

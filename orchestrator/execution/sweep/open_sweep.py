@@ -25,11 +25,11 @@ from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.sql.database import LedgerReplaced
-from orchestrator.ledger.store import PATIENCE_S, Ledger, OnFenced
+from orchestrator.ledger.store import PATIENCE_S, Ledger, OnLeaseTaken
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.plan.serialise import read_plan
 from orchestrator.plan.types import Plan
-from orchestrator.provenance import OURS
+from orchestrator.provenance import PACKAGE_NAME
 from orchestrator.tracking.background import Follower, start_follower
 from orchestrator.tracking.inputs import FILE as INPUTS
 from orchestrator.tracking.summary import ArmSummary
@@ -104,7 +104,7 @@ class OpenSweep:
 
     def records(self) -> Sequence[Record]:
         """Return the records of all trials in the ledger."""
-        return records(self.ledger.newest(), self.plan)
+        return records(self.ledger.newest_events(), self.plan)
 
     def snapshot(self) -> Snapshot:
         """Return the current state of the sweep for display."""
@@ -122,7 +122,7 @@ class OpenSweep:
                 continue
             if event.kind is EventKind.STARTED:
                 started_ids.add(event.trial_id)
-            elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
+            elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).is_final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
             elif event.kind is EventKind.RETRIED:
                 ends.pop(event.trial_id, None)
@@ -134,7 +134,7 @@ class OpenSweep:
             untracked=untracked,
             spent=budget_end(event, self.plan),
             num_never_started=sum(
-                kind.failed for trial_id, kind in ends.items() if trial_id not in started_ids
+                kind.is_failure for trial_id, kind in ends.items() if trial_id not in started_ids
             ),
             unanswered=_count_unanswered(self.plan, ends),
             failing=error_end(event),
@@ -152,7 +152,7 @@ def _count_unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
         if is_search:
             num_failed += None not in outcomes and OutcomeKind.FINISHED not in outcomes
         else:
-            num_failed += sum(kind is not None and kind.failed for kind in outcomes)
+            num_failed += sum(kind is not None and kind.is_failure for kind in outcomes)
     return num_failed
 
 
@@ -184,7 +184,7 @@ class _Tracking:
         """Return why MLflow or Parquet files are behind, and the id of a process that still writes them."""
         if self.follower is None:
             return "", None
-        if interrupts.hurry.is_set():
+        if interrupts.exit_now.is_set():
             self.follower.kill()
             error = "the sweep was stopped at once"
         else:
@@ -192,7 +192,7 @@ class _Tracking:
             error = behind.error if behind is not None else ""
         if self.follower.detached:
             return error, self.follower.pid
-        if (error or self.follower.parquet_behind) and not interrupts.hurry.is_set():
+        if (error or self.follower.is_parquet_outdated) and not interrupts.exit_now.is_set():
             error = "; ".join(filter(None, (error, self._write_parquet())))
         return error, None
 
@@ -220,7 +220,7 @@ def open_sweep(
     watch: Listeners,
     changed_code: bool = False,
     retry: Sequence[str] = (),
-    on_fenced: OnFenced | None = None,
+    on_fenced: OnLeaseTaken | None = None,
 ) -> Iterator[OpenSweep]:
     """Open a session, yield it, and close its resources.
 
@@ -266,7 +266,7 @@ def open_sweep(
                 yield run
                 _close_session(recorder, run, external_checkpoints)
             ledger.release(lease)
-            if ledger.has_trials and not interrupts.hurry.is_set():
+            if ledger.has_trials and not interrupts.exit_now.is_set():
                 summary = watch.on_end()  # the follower writes new ledger entries meanwhile
         except BaseException as error:
             loss = _loss_error(error, folder_watch)
@@ -347,10 +347,10 @@ def _refuse_other_code(
     plan: Plan, origin: Mapping[str, Any], ledger: Ledger, lease: Lease, retry: Sequence[str]
 ) -> None:
     """Raise `InputError` if custom code has changed since earlier trials, unless no trial is left to run."""
-    if set(origin.get("code_parts", ())) <= {OURS}:
+    if set(origin.get("code_parts", ())) <= {PACKAGE_NAME}:
         return
     try:
-        earlier_records = records(ledger.newest(), plan)
+        earlier_records = records(ledger.newest_events(), plan)
         retried_ids = choose_retries(plan, earlier_records, retry).trial_ids
         earlier_records = [record for record in earlier_records if record.trial_id not in retried_ids]
         if num_ended(earlier_records) < len(plan.trials):

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.conductor.attempts import Kills
+from orchestrator.conductor.attempts import ExternalKills
 from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, TrialDecision
-from orchestrator.conductor.outlook import Outlook
+from orchestrator.conductor.outlook import RemainingWork
 from orchestrator.errors import StoreError
 from orchestrator.execution.checkpoints.checkpoint_index import Checkpoints, FolderCheckpoints
 from orchestrator.execution.steady_clock import make_steady_clock
@@ -94,7 +94,7 @@ class Recorder:
         self._checkpoints = checkpoints or FolderCheckpoints(folder)
         self.on_failure: Callable[[str, Outcome], None] = lambda *_: None
         """Called with the id and outcome of each failed trial."""
-        self._kills = Kills()
+        self._kills = ExternalKills()
         self._drain_reason = ""
         self._exhausted_budget = ""
         self._error = ""
@@ -127,7 +127,7 @@ class Recorder:
         """Return the progress of every arm, in the order of the plan."""
         return self._conductor.progress()
 
-    def outlook(self) -> Outlook:
+    def outlook(self) -> RemainingWork:
         """Return the running trials and the remaining work."""
         current_outlook, now = self._conductor.outlook(), self._clock()
         running = (
@@ -244,7 +244,7 @@ class Recorder:
             place = self._checkpoints.place(trial_id, reply.checkpoint)
             new_events.append(log.checkpoint_event(now, trial_id, reply.checkpoint, place))
         if reply.ended is not None:
-            outcome, saved_step = self._conductor.judge_outcome(trial_id, reply.ended), None
+            outcome, saved_step = self._conductor.validate_outcome(trial_id, reply.ended), None
             # A trial stopped for its values would be stopped again if it resumed from its last checkpoint.
             if outcome is reply.ended and not pending_stop:
                 saved_step = self._checkpoint_step(trial_id, reply.checkpoint)
@@ -278,7 +278,9 @@ class Recorder:
             return Outcome(kind, "the trial had already released the worker that was lost")
         pending_stop = self._conductor.pending_stop(trial_id)
         outcome = (
-            pending_stop.outcome if pending_stop else attempts.loss("worker", reason, self._retries, cause)
+            pending_stop.outcome
+            if pending_stop
+            else attempts.outcome_after_death("worker", reason, self._retries, cause)
         )
         saved_step = None if pending_stop else self._checkpoint_step(trial_id)
         end = self._end_event(trial_id, outcome, death_cause=cause, saved_step=saved_step)
@@ -290,7 +292,7 @@ class Recorder:
 
     def _checkpoint_step(self, trial_id: str, newest: int | None = None) -> int | None:
         """Return the step of the trial's newest checkpoint; None if it has none."""
-        step = max(self._attempts[trial_id].saved, -1 if newest is None else newest)
+        step = max(self._attempts[trial_id].last_checkpoint_step, -1 if newest is None else newest)
         return step if step >= 0 else None
 
     def retry(self, trial_ids: Iterable[str], is_sound: Callable[[str, int], bool]) -> None:
@@ -302,7 +304,7 @@ class Recorder:
                 restarts from scratch.
         """
         for trial_id in trial_ids:
-            retained_step, now = self._attempts[trial_id].retained_step, self._clock()
+            retained_step, now = self._attempts[trial_id].retry_checkpoint_step, self._clock()
             step = retained_step if retained_step is not None and is_sound(trial_id, retained_step) else -1
             if step < 0 and retained_step is not None:
                 self._checkpoints.discard([trial_id])
@@ -356,7 +358,7 @@ class Recorder:
         saved_step: int | None = None,
     ) -> Event:
         self._conductor.record_end(trial_id, outcome)
-        if outcome.kind.failed:
+        if outcome.kind.is_failure:
             self.on_failure(trial_id, outcome)
         retained_step = saved_step if outcome.kind in RESUMABLE_KINDS else None
         return log.end_event(

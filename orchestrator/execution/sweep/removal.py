@@ -22,7 +22,7 @@ from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.deletion import delete_sweep
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.store import Ledger, OnFenced
+from orchestrator.ledger.store import Ledger, OnLeaseTaken
 from orchestrator.tracking.state import projection_lock
 from trainables.atomic import PRIVATE, write_atomically
 
@@ -46,7 +46,7 @@ def remove_sweep(
     setup: Setup | None,
     tracking_uri: str | None = None,
     *,
-    on_fenced: OnFenced | None = None,
+    on_fenced: OnLeaseTaken | None = None,
 ) -> None:
     """Delete a sweep: its folder, its rows of the ledger, its external checkpoints and its runs in MLflow.
 
@@ -88,7 +88,7 @@ def remove_database_sweep(
     folder: SweepFolder,
     tracking_uri: str | None = None,
     *,
-    on_fenced: OnFenced | None = None,
+    on_fenced: OnLeaseTaken | None = None,
 ) -> None:
     """Remove a sweep that has no folder on this machine: its rows in a database and its runs in MLflow.
 
@@ -153,7 +153,7 @@ def finish_removal(removed_folder: Path) -> None:
 
 @contextmanager
 def _claim_sweep(
-    folder: SweepFolder, setup: Setup | None, on_fenced: OnFenced | None
+    folder: SweepFolder, setup: Setup | None, on_fenced: OnLeaseTaken | None
 ) -> Iterator[str | None]:
     """Hold the sweep inside the context; yield its uid in the ledger, or None if it has no ledger."""
     url = setup.ledger_url(folder) if setup is not None else folder.ledger_url

@@ -57,7 +57,7 @@ class SweepFold:
         self.wall_clock.apply(event)
         if event.trial_id is None:
             return False
-        if event.kind is EventKind.ASKED:
+        if event.kind is EventKind.PARAMS_ASSIGNED:
             self.attempts[event.trial_id] = Attempts(event.payload["phase"])
             self._first_requests[event.trial_id] = self.seq
         elif event.kind is EventKind.RETRIED and "cause" in event.payload:

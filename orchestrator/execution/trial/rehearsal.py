@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.conductor.report_judge import judge_report, judge_values
+from orchestrator.conductor.report_validator import judge_report, judge_values
 from orchestrator.execution.trial.single_trial import SingleTrials, single_trials
 from orchestrator.execution.trial.worker_outcomes import classify_error
 from orchestrator.files.abandoned_folders import clear_folders
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.plan.training_code.settings import ParsedSettings, parse_settings
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.load import SpecFile
@@ -53,8 +53,8 @@ def take_step(settings: Mapping[str, Any], *, narrow: bool = False) -> Measureme
     Raises:
         Diverged: The loss or its gradient is not finite.
     """
-    system, started_at = checked(settings), perf_counter()
-    assert isinstance(system, System), "settings of a planned arm must be valid"
+    system, started_at = parse_settings(settings), perf_counter()
+    assert isinstance(system, ParsedSettings), "settings of a planned arm must be valid"
     system = Probe().narrow(system) if narrow else system
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
@@ -288,9 +288,9 @@ def _group_equal_arms(plan: Plan) -> list[list[Arm]]:
     """Group arms whose rehearsals are identical, in order; a rehearsal uses no data."""
     arms_by_settings: dict[object, list[Arm]] = {}
     for arm in plan.arms:
-        system = checked(arm.settings)
+        system = parse_settings(arm.settings)
         settings = json.dumps([arm.settings["model"], arm.settings["train"]], sort_keys=True)
-        key = (system.shape, settings) if isinstance(system, System) else arm.name
+        key = (system.shape, settings) if isinstance(system, ParsedSettings) else arm.name
         arms_by_settings.setdefault(key, []).append(arm)
     return list(arms_by_settings.values())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
 from orchestrator.trials import MAX_NUMBER, Outcome, OutcomeKind
-from search_spaces.wording import shown
+from search_spaces.wording import format_value
 from trainables.protocol import Measurement, repeated_step_message
 
 MAX_EXAMPLES_CHARS = 1 << 20
@@ -165,7 +165,11 @@ def _quoted_name(name: Any) -> str:
 
 
 def _quoted_value(value: Any) -> str:
-    return escape_unstorable(shown(value)) if value is None or isinstance(value, str) else _type_text(value)
+    return (
+        escape_unstorable(format_value(value))
+        if value is None or isinstance(value, str)
+        else _type_text(value)
+    )
 
 
 def _type_text(value: object) -> str:

@@ -10,7 +10,7 @@ from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import OutcomeKind
 
 _KIND_BY_NAME = {kind.value: kind for kind in EventKind}
-_SWEEP_EVENTS = frozenset({EventKind.OPENED, EventKind.READ, EventKind.CLOSED})
+_SWEEP_EVENTS = frozenset({EventKind.OPENED, EventKind.DATA_BUILT, EventKind.CLOSED})
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 _encode_metrics = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 """Encoder of metrics; Python's JSON writes infinite values as `NaN`, `Infinity` and `-Infinity`."""
@@ -31,7 +31,7 @@ def to_row(event: Event) -> dict[str, Any]:
     if event.kind is EventKind.MEASURED:
         row |= {"step": int(payload["step"]), "seconds": float(payload["seconds"])}
         payload, encode = payload["metrics"], _encode_metrics
-    elif event.kind is EventKind.ENDED and OutcomeKind(payload["kind"]).final:
+    elif event.kind is EventKind.ENDED and OutcomeKind(payload["kind"]).is_final:
         row["outcome"] = payload["kind"]
     return row | {"payload": encode(escape_unstorable_values(payload))}
 

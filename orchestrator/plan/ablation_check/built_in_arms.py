@@ -6,22 +6,22 @@ from typing import Any
 
 from orchestrator.errors import FaultCode
 from orchestrator.plan.ablation_check.differences import (
-    FUNCTIONAL,
-    LEARNS,
-    LEARNS_MOVED,
+    BEHAVIOURAL_ASPECTS,
+    MOVED_TRAINING_PASS,
+    TRAINING_PASS,
     differ,
     evidence,
     is_evidence,
 )
-from orchestrator.plan.ablation_check.effective_settings import Sweep
+from orchestrator.plan.ablation_check.effective_settings import SweepFacts
 from orchestrator.plan.ablation_check.passes import Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe, is_custom
 from orchestrator.plan.ablation_check.structure import tree_difference
-from orchestrator.plan.ablation_check.weights import SEED, Weights
+from orchestrator.plan.ablation_check.weights import SEED, TestedWeights
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import size_problem
-from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.plan.training_code.settings import ParsedSettings, parse_settings
 from orchestrator.plan.types import ArmCheck
 from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
@@ -29,20 +29,20 @@ from trainables.assembly import batch_cost, build_model
 from trainables.settings import limit_depth
 from trainables.training.step import find_misfit
 
-DIGITS = 4
+NUM_DIGITS = 4
 """Significant digits of losses and norms in a plan; later digits depend on the machine."""
-NAMED = 4
+MAX_LISTED_WEIGHTS = 4
 """Maximum number of weights in a note."""
-SEVERAL_CHUNKS = Pass(Weights.RANDOM, 256, trains=True)
+SEVERAL_CHUNKS = Pass(TestedWeights.RANDOM, 256, trains=True)
 """Pass over several chunks, since a memory only gets a gradient from the second chunk."""
-ALLOWED = (
+ALLOWED_NOTE = (
     "no difference to {reference} was found (permitted by allow_no_effect), so its results may "
     "equal those of {reference}"
 )
 
 
 def check_built_in_arm(
-    arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep, faults: Faults
+    arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: SweepFacts, faults: Faults
 ) -> ArmCheck | None:
     """Build and run `arm` and its reference.
 
@@ -62,7 +62,7 @@ def check_built_in_arm(
         _require_training(arm.system, probe)
         compared = arm if reference is None else reference
         run, reference_structure = probe.narrow(arm.system), probe.structure(compared.system)
-        first = probe.measure(run, LEARNS)
+        first = probe.measure(run, TRAINING_PASS)
         texts = evidence(probe, (compared.system, arm.system), sweep, arm.request.drop)
         # Notes on custom models are always collected, since collecting them may reveal a fault.
         has_notes = not probe.faults_only or is_custom(arm.system)
@@ -73,7 +73,7 @@ def check_built_in_arm(
         return None
     if reference is not None and arm.changes and not is_evidence(texts):
         if arm.request.allow_no_effect:
-            noted = (*noted, ALLOWED.format(reference=reference.name))
+            noted = (*noted, ALLOWED_NOTE.format(reference=reference.name))
         else:
             _refuse_no_effect(arm, reference, texts, faults)
     return ArmCheck(
@@ -85,14 +85,14 @@ def check_built_in_arm(
         flops_max=structure.flops_max,
         loss=round_portably(first.loss),
         gradient_norm=round_portably(first.norm),
-        functional_change=bool(FUNCTIONAL & set(texts)),
+        functional_change=bool(BEHAVIOURAL_ASPECTS & set(texts)),
         evidence=texts,
         notes=noted,
         run_with=_run_with(arm.system, run),
     )
 
 
-def _require_training(system: System, probe: Probe) -> None:
+def _require_training(system: ParsedSettings, probe: Probe) -> None:
     """Raise ValueError if no machine could train `system`, or if its first step is not finite."""
     if (reason := size_problem(system, probe.parameters)) is not None:
         raise ValueError(reason)
@@ -100,14 +100,14 @@ def _require_training(system: System, probe: Probe) -> None:
         meta_model = build_model(system.model, system.shape, SEED, "meta")
         if (reason := find_misfit(meta_model, system.train)) is not None:
             raise ValueError(reason)
-    first = probe.measure(probe.narrow(system), LEARNS)
+    first = probe.measure(probe.narrow(system), TRAINING_PASS)
     if not isfinite(first.loss) or not isfinite(first.norm):
         raise ValueError(
             f"it must begin with a finite loss and gradient, got loss={first.loss} and gradient={first.norm}"
         )
 
 
-def _run_with(system: System, run: System) -> dict[str, Any]:
+def _run_with(system: ParsedSettings, run: ParsedSettings) -> dict[str, Any]:
     """Return the settings in which the model that was run is smaller than the model of `system`."""
     original_fields = dict(leaves(system.settings["model"], "model."))
     run_fields = limit_depth(run.model, LAYERS).model_dump(mode="json")
@@ -116,7 +116,7 @@ def _run_with(system: System, run: System) -> dict[str, Any]:
 
 def round_portably(value: float) -> float:
     """Return `value` with the number of digits that is equal on every machine."""
-    return float(f"{value:.{DIGITS}g}")
+    return float(f"{value:.{NUM_DIGITS}g}")
 
 
 def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, aspects: Sequence[str], faults: Faults) -> None:
@@ -132,7 +132,7 @@ def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, aspects: Sequence[
 
 
 def _notes(
-    arm: BuiltInArm, reference: BuiltInArm | None, aspects: Sequence[str], probe: Probe, sweep: Sweep
+    arm: BuiltInArm, reference: BuiltInArm | None, aspects: Sequence[str], probe: Probe, sweep: SweepFacts
 ) -> Iterator[str]:
     """Yield warnings about the arm; raise ValueError if the arm cannot be run."""
     if reference is not None:
@@ -144,10 +144,12 @@ def _notes(
         yield f"{full_cost} is computed for each of the {parts} parts of a batch, as on {parts} GPUs"
     unreached_names = _weights_without_gradient(reference, probe) if reference is not None else ()
     if unreached := [name for name in _weights_without_gradient(arm, probe) if name not in unreached_names]:
-        remainder = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
+        remainder = (
+            f" and {len(unreached) - MAX_LISTED_WEIGHTS} more" if len(unreached) > MAX_LISTED_WEIGHTS else ""
+        )
         yield (
-            f"no gradient reaches {', '.join(unreached[:NAMED])}{remainder} in any pass of the check, "
-            f"also with inputs of {min(SEVERAL_CHUNKS.length, arm.system.shape.length_max)} tokens"
+            f"no gradient reaches {', '.join(unreached[:MAX_LISTED_WEIGHTS])}{remainder} in any pass of the "
+            f"check, also with inputs of {min(SEVERAL_CHUNKS.length, arm.system.shape.length_max)} tokens"
         )
 
 
@@ -155,22 +157,24 @@ def _weights_without_gradient(arm: BuiltInArm, probe: Probe) -> list[str]:
     """Return the weights without a gradient."""
     narrow = probe.narrow(arm.system)
     parameter_names = list(probe.structure(narrow).shapes)
-    for training_pass in (LEARNS, LEARNS_MOVED, SEVERAL_CHUNKS):
+    for training_pass in (TRAINING_PASS, MOVED_TRAINING_PASS, SEVERAL_CHUNKS):
         if parameter_names:
             reached = probe.measure(narrow, training_pass).gradient or {}
             parameter_names = [name for name in parameter_names if name not in reached]
     return parameter_names
 
 
-def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sweep) -> Iterator[str]:
+def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: SweepFacts) -> Iterator[str]:
     """Yield warnings for changed fields that have no effect if the arm's other changes are made."""
     paths = () if arm.request.is_baseline else tuple(arm.request.changes)
     for path in paths if len(paths) > 1 else ():
         reference_value = lookup(reference.system.settings, path)
         if reference_value is MISSING or path.endswith(".name"):
             continue
-        checked_system = checked(with_value(arm.system.settings, path, reference_value))
-        if isinstance(checked_system, System) and not differ(probe, checked_system, arm.system, sweep):
+        checked_system = parse_settings(with_value(arm.system.settings, path, reference_value))
+        if isinstance(checked_system, ParsedSettings) and not differ(
+            probe, checked_system, arm.system, sweep
+        ):
             advice = "leave it out, or set the field that it needs"
             yield f"setting {path} has no effect next to the other changes; {advice}"
 

@@ -53,7 +53,7 @@ class ModelBuilder:
         self._server = ChildServer(settings_here(trainable.path.partition(":")[0], Path.cwd(), [__name__]))
         weakref.finalize(self, self._server.close)
 
-    def look(self, settings: Mapping[str, Any], on_call: Callable[[str], None]) -> Fingerprint:
+    def fingerprint(self, settings: Mapping[str, Any], on_call: Callable[[str], None]) -> Fingerprint:
         """Build and run a model in a child process.
 
         Args:

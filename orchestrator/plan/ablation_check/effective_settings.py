@@ -10,38 +10,40 @@ from math import isclose
 from types import SimpleNamespace
 from typing import Any
 
-from orchestrator.plan.training_code.settings import System
+from orchestrator.plan.training_code.settings import ParsedSettings
 from search_spaces.dimensions import Space
 from trainables.assembly import batch_cost, reads_steps
 from trainables.field_effects import TrialFacts, effective_task_values, normal_forms
 from trainables.task_catalog import settled, splits
-from trainables.training.normal_forms import ROUNDING_LOSS, adapts, compares
+from trainables.training.normal_forms import ROUNDING_LOSS, compares_validations, uses_second_moment
 from trainables.training.schedule import beta1, learning_rate
 
-STEPS_TRIED = 2000
+MAX_COMPARED_STEPS = 2000
 """Maximum number of steps for comparing learning rates, in addition to the first, last and turning points."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class SweepFacts:
     """Properties of a spec that determine which task and training settings have an effect."""
 
-    confirmed: bool = True
-    stopped: bool = False
+    is_confirmed: bool = True
+    has_stopper: bool = False
     """Whether an early stopper ends trials."""
-    tests: tuple[str, ...] = ()
+    test_splits: tuple[str, ...] = ()
     """Test splits that trials read."""
-    searched: Space = field(default_factory=Space)
+    search_space: Space = field(default_factory=Space)
     """Search space whose ends are tried if the settings alone show no difference."""
 
-    def longest(self, *systems: System) -> int:
+    def longest(self, *systems: ParsedSettings) -> int:
         """Return the length in tokens of the longest input that trials of `systems` read."""
         split_infos = [info for system in systems for info in splits(system.task)]
-        ends = [info.length_max for info in split_infos if info.role != "test" or info.name in self.tests]
+        ends = [
+            info.length_max for info in split_infos if info.role != "test" or info.name in self.test_splits
+        ]
         return max([*ends, *(system.shape.length_max for system in systems)])
 
 
-def changed_aspects(first: System, second: System, sweep: Sweep) -> tuple[str, ...]:
+def changed_aspects(first: ParsedSettings, second: ParsedSettings, sweep: SweepFacts) -> tuple[str, ...]:
     """Return the aspects in which task and training settings of `second` act differently from `first`.
 
     Settings that only affect the loss of one step are left out, since passes of the models measure them.
@@ -58,11 +60,11 @@ def changed_aspects(first: System, second: System, sweep: Sweep) -> tuple[str, .
         aspect: {name for name in new[aspect] if not _equal(old[aspect].get(name), new[aspect][name])}
         for aspect in new
     }
-    decides = bool(changes["measuring"]) and (sweep.stopped or any(map(_uses_validation, (old, new))))
+    decides = bool(changes["measuring"]) and (sweep.has_stopper or any(map(_uses_validation, (old, new))))
     if changes["sampling"]:
         # Written answers never affect the selection of weights, but may affect early stoppers.
         changes["measuring"] |= changes["sampling"]
-        decides = sweep.stopped or (decides and changes["measuring"] != changes["sampling"])
+        decides = sweep.has_stopper or (decides and changes["measuring"] != changes["sampling"])
     has_trained_change = changes["steps"] or changes["rates"] or changes["selecting"] or decides
     words = {
         "task": changes["task"] or old["task"].keys() != new["task"].keys(),
@@ -82,7 +84,9 @@ def _equal(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def effective_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> dict[str, dict[str, Any]]:
+def effective_settings(
+    system: ParsedSettings, sweep: SweepFacts, steps: Sequence[int] = ()
+) -> dict[str, dict[str, Any]]:
     """Return the task and training settings that have an effect, grouped by the aspect that they affect.
 
     Args:
@@ -100,8 +104,8 @@ def effective_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) 
     longest = max(train_info.length_max, system.shape.answer_length_max or 0)
     facts = TrialFacts(
         head=head,
-        confirmed=sweep.confirmed,
-        stopped=sweep.stopped,
+        confirmed=sweep.is_confirmed,
+        stopped=sweep.has_stopper,
         valid_examples=valid_info.examples,
         length=train_info.length_max if has_one_length else None,
         length_min=train_info.length_min,
@@ -117,13 +121,13 @@ def effective_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) 
         "learning rate": rates if max(rates, default=0.0) * train.steps > ROUNDING_LOSS else None,
         # After one step each moment equals the gradient, for any decay.
         "beta1": [_retained_share(beta1(train, step)) for step in steps_asked] if train.steps > 1 else None,
-        "beta2": _retained_share(train.betas[1]) if train.steps > 1 and adapts(train) else None,
+        "beta2": _retained_share(train.betas[1]) if train.steps > 1 and uses_second_moment(train) else None,
     }
     split_names = [info.name for info in infos if info.role != "test"]
     # The data include the steps of samples; `steps_max` is only used to build models.
     shape = {name: value for name, value in asdict(system.shape).items() if name != "steps_max"}
     fields = effective_task_values(
-        settled(system.task), [*split_names, *sweep.tests], counts_steps=reads_steps(system.model)
+        settled(system.task), [*split_names, *sweep.test_splits], counts_steps=reads_steps(system.model)
     )
     settings["task"] = {**fields, "shape": shape}
     return settings
@@ -136,10 +140,10 @@ def _retained_share(decay: float) -> float:
 
 def _uses_validation(settings: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return whether any decision in a trial with these `effective_settings` uses validation results."""
-    return compares(SimpleNamespace(**settings["steps"], **settings["selecting"]))
+    return compares_validations(SimpleNamespace(**settings["steps"], **settings["selecting"]))
 
 
-def _compared_steps(system: System) -> list[int]:
+def _compared_steps(system: ParsedSettings) -> list[int]:
     """Return the steps at which learning rates are compared, including those near turning points."""
     train = system.train
     turns = (0, train.warmup_steps, train.warmup_steps + train.hold_steps, train.steps)
@@ -148,4 +152,4 @@ def _compared_steps(system: System) -> list[int]:
 
 
 def _spread(steps: int) -> range:
-    return range(0, steps, max(1, steps // STEPS_TRIED))
+    return range(0, steps, max(1, steps // MAX_COMPARED_STEPS))

@@ -7,13 +7,13 @@ from itertools import combinations
 from orchestrator.errors import FaultCode
 from orchestrator.identity import canonical
 from orchestrator.plan.ablation_check.differences import evidence, is_evidence
-from orchestrator.plan.ablation_check.effective_settings import Sweep, effective_settings
+from orchestrator.plan.ablation_check.effective_settings import SweepFacts, effective_settings
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 
 
-def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
+def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: SweepFacts, faults: Faults) -> None:
     """Add a fault for every arm that behaves like an earlier one, unless it has `allow_no_effect`."""
     # Only arms with equal effective settings of task and training are run and compared.
     arms_by_evidence = defaultdict[str, list[BuiltInArm]](list)
@@ -37,7 +37,7 @@ def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, fau
                 faults.add(message, *keys, about=("twin", label), code=FaultCode.ARM_HAS_NO_EFFECT)
 
 
-def _behave_alike(first: BuiltInArm, second: BuiltInArm, probe: Probe, sweep: Sweep) -> bool:
+def _behave_alike(first: BuiltInArm, second: BuiltInArm, probe: Probe, sweep: SweepFacts) -> bool:
     """Return whether both arms behave identically; False if memory is insufficient to run them."""
     left_out = {*first.request.drop, *second.request.drop}
     try:

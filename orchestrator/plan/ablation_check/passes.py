@@ -12,20 +12,20 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from orchestrator.plan.ablation_check.weights import SEED, Weights, move
-from orchestrator.plan.training_code.settings import System
+from orchestrator.plan.ablation_check.weights import SEED, TestedWeights, perturb
+from orchestrator.plan.training_code.settings import ParsedSettings
 from trainables.assembly import convert_model_errors
 from trainables.counting import only_counted_kernels
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.plain import evaluation_stream
+from trainables.layers.global_generator import evaluation_stream
 from trainables.threads import cpu_threads
 from trainables.training.step import objective
 from trainables.types import Batch, Output
 
-LENGTH = 8
+TRAINING_LENGTH = 8
 """Tokens of the longer of two short examples; wide and deep models take a fraction of a second."""
-READ_LENGTH = 64
+EVALUATION_LENGTH = 64
 EXAMPLES = 2
 ROUNDING_TOLERANCE = 1e-4
 """Relative difference of losses and gradients that the order of summation can cause."""
@@ -35,7 +35,7 @@ ROUNDING_TOLERANCE = 1e-4
 class Pass:
     """Settings of one pass: weights, number and maximum length of examples, training or evaluation."""
 
-    point: Weights
+    point: TestedWeights
     length: int
     examples: int = EXAMPLES
     trains: bool = False
@@ -96,7 +96,7 @@ def _are_close(name: str, first: tuple[float, ...], second: tuple[float, ...]) -
     return len(first) == len(second) and all(isclose(*pair, rel_tol=tolerance) for pair in pairs)
 
 
-def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int) -> Measurements:
+def measure(system: ParsedSettings, model: nn.Module, requested_pass: Pass, longest: int) -> Measurements:
     """Run a model once and measure it.
 
     Args:
@@ -129,14 +129,16 @@ def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int
         return Measurements({"loss": losses, "costs": costs, **layers}, _gradient(model, loss))
 
 
-def run(system: System, model: nn.Module, point: Weights, batch: Batch, *, trains: bool) -> Output:
+def run(
+    system: ParsedSettings, model: nn.Module, point: TestedWeights, batch: Batch, *, trains: bool
+) -> Output:
     """Return the output of `model` for `batch` at the weights `point`, with gradients if it trains.
 
     Raises:
         ValueError: The model cannot be run.
     """
     model.train(trains)
-    move(model, point)
+    perturb(model, point)
     set_dropout_context(model, SEED, 0)
     random_numbers = nullcontext() if trains else evaluation_stream(model, SEED)
     with torch.set_grad_enabled(trains), convert_model_errors(system.model, "run on a batch"), random_numbers:
@@ -145,14 +147,14 @@ def run(system: System, model: nn.Module, point: Weights, batch: Batch, *, train
     return output
 
 
-def count_flops(system: System, model: nn.Module, point: Weights) -> int:
+def count_flops(system: ParsedSettings, model: nn.Module, point: TestedWeights) -> int:
     """Return the FLOPs of one evaluation, without fused CPU kernels, which cannot be counted."""
     with cpu_threads(1), only_counted_kernels(), FlopCounterMode(display=False) as counter:
-        run(system, model, point, example_batch(system, READ_LENGTH), trains=False)
+        run(system, model, point, example_batch(system, EVALUATION_LENGTH), trains=False)
     return int(counter.get_total_flops())
 
 
-def example_batch(system: System, length: int = LENGTH) -> Batch:
+def example_batch(system: ParsedSettings, length: int = TRAINING_LENGTH) -> Batch:
     """Return two examples of at most `length` tokens, and at most the maximum training length."""
     return synthetic_batch(system.shape, EXAMPLES, min(length, system.shape.length_max), SEED)
 

@@ -22,11 +22,11 @@ from orchestrator.plan.ablation_check.passes import (
     run,
 )
 from orchestrator.plan.ablation_check.structure import Structure
-from orchestrator.plan.ablation_check.weights import SEED, Weights
+from orchestrator.plan.ablation_check.weights import SEED, TestedWeights
 from orchestrator.plan.display.format import bytes_amount
 from orchestrator.plan.limits import size_problem
 from orchestrator.plan.space_check.metrics import reported_metrics
-from orchestrator.plan.training_code.settings import System, common_factor, divide_widths_by, widths
+from orchestrator.plan.training_code.settings import ParsedSettings, common_factor, divide_widths_by, widths
 from trainables import catalog
 from trainables.assembly import build_model, find_unseeded_tensors
 from trainables.costs import depth_range, flops
@@ -40,10 +40,10 @@ T = TypeVar("T")
 
 LAYERS = 64
 """Maximum number of layers that are run; parameters and FLOPs are those of the full model."""
-NARROW = 64
+NARROW_WIDTH = 64
 """Width to which models are reduced approximately if the width does not matter."""
-KEPT_MODELS = 2
-COPIES = 3
+MAX_CACHED_MODELS = 2
+MEMORY_FACTOR = 3
 """Memory of weights, gradients and activations, as a multiple of the memory of the weights."""
 
 
@@ -60,35 +60,39 @@ class Probe:
         self._results: dict[tuple[Hashable, ...], Any] = {}
         self._models: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
 
-    def narrow(self, system: System) -> System:
+    def narrow(self, system: ParsedSettings) -> ParsedSettings:
         """Return `system` with a narrow model, see `divide_widths_by`.
 
         Every difference between narrow models is also one between the systems.
         """
         return self.narrow_pair(system, system)[0]
 
-    def narrow_pair(self, first: System, second: System) -> tuple[System, System]:
+    def narrow_pair(
+        self, first: ParsedSettings, second: ParsedSettings
+    ) -> tuple[ParsedSettings, ParsedSettings]:
         """Return both systems with narrow models, which differ only if the full models do.
 
         All widths of both are divided by one number. If that is impossible, both are returned unchanged.
         """
-        factor = common_factor(widths(first), widths(second), NARROW)
+        factor = common_factor(widths(first), widths(second), NARROW_WIDTH)
         quick = divide_widths_by(first, factor), divide_widths_by(second, factor)
         return quick if quick[0] is not first and quick[1] is not second else (first, second)
 
-    def same_model(self, first: System, second: System) -> bool:
+    def same_model(self, first: ParsedSettings, second: ParsedSettings) -> bool:
         """Return whether both systems have the same model and task shape."""
         return _key(first) == _key(second)
 
-    def structure(self, system: System) -> Structure:
+    def structure(self, system: ParsedSettings) -> Structure:
         """Return modules, shapes and costs of `system`; raise ValueError if it cannot be built."""
         return self._once(("structure", _key(system)), lambda: _structure(system))
 
-    def parameters(self, system: System) -> int:
+    def parameters(self, system: ParsedSettings) -> int:
         """Return the number of parameters of `system`; raise ValueError if it cannot be built."""
         return self.structure(system).parameters
 
-    def measure(self, system: System, requested_pass: Pass, longest: int | None = None) -> Measurements:
+    def measure(
+        self, system: ParsedSettings, requested_pass: Pass, longest: int | None = None
+    ) -> Measurements:
         """Return the results of one pass.
 
         Args:
@@ -105,7 +109,7 @@ class Probe:
         key = "pass", _key(system), settings, requested_pass, length
         return self._once(key, lambda: measure(system, self._model(system), requested_pass, length))
 
-    def metrics(self, system: System) -> tuple[str, ...]:
+    def metrics(self, system: ParsedSettings) -> tuple[str, ...]:
         """Return the names of all metrics that a search trial of `system` reports.
 
         Raises:
@@ -115,17 +119,19 @@ class Probe:
             raise ValueError(reason)
         key = "metrics", _key(system), canonical([system.settings["task"], system.settings["train"]])
         narrow, batch = self.narrow(system), example_batch(system)
-        return self._once(key, lambda: reported_metrics(system, batch, self._output(narrow, Weights.INITIAL)))
+        return self._once(
+            key, lambda: reported_metrics(system, batch, self._output(narrow, TestedWeights.INITIAL))
+        )
 
-    def halting(self, system: System, point: Weights) -> dict[str, float]:
+    def halting(self, system: ParsedSettings, point: TestedWeights) -> dict[str, float]:
         """Return the metrics that depend on halting alone, for two examples at weights `point`."""
         key = "halting", _key(system), point
         return self._once(key, lambda: halting(self._output(system, point).encoded))
 
-    def operations(self, system: System) -> int:
+    def operations(self, system: ParsedSettings) -> int:
         """Return the counted FLOPs of an evaluation; raise ValueError if it cannot be run on this machine."""
         key = "operations", _key(system)
-        return self._once(key, lambda: count_flops(system, self._model(system), Weights.RANDOM))
+        return self._once(key, lambda: count_flops(system, self._model(system), TestedWeights.RANDOM))
 
     def _once(self, key: tuple[Hashable, ...], compute: Callable[[], T]) -> T:
         """Return the cached result for `key`, computed at the first call."""
@@ -134,15 +140,15 @@ class Probe:
         result: T = self._results[key]
         return result
 
-    def _output(self, system: System, point: Weights) -> Output:
+    def _output(self, system: ParsedSettings, point: TestedWeights) -> Output:
         with cpu_threads(1):
             return run(system, self._model(system), point, example_batch(system), trains=True)
 
-    def _model(self, system: System) -> nn.Module:
+    def _model(self, system: ParsedSettings) -> nn.Module:
         """Return the model with its initial weights; two models are cached, since comparisons need two."""
         key = _key(system)
         if key not in self._models:
-            while len(self._models) >= KEPT_MODELS:
+            while len(self._models) >= MAX_CACHED_MODELS:
                 del self._models[next(iter(self._models))]
             _require_memory(self.structure(system))
             _require_streams(system)
@@ -156,26 +162,26 @@ class Probe:
         return model
 
 
-def _key(system: System) -> str:
+def _key(system: ParsedSettings) -> str:
     """Return a key of the model and of the task's shape, which determine the built model."""
     return canonical([system.settings["model"], asdict(system.shape)])
 
 
-def _structure(system: System) -> Structure:
+def _structure(system: ParsedSettings) -> Structure:
     length = system.shape.length_max
     depths = depth_range(system.model, length)
     model = build_model(system.model, system.shape, SEED, torch.device("meta"))
     return Structure.of(model, *(float(flops(system.model, system.shape, length, depth)) for depth in depths))
 
 
-def is_custom(system: System) -> bool:
+def is_custom(system: ParsedSettings) -> bool:
     """Return whether the model comes from another package."""
     return catalog.is_custom("models", system.settings["model"]["name"])
 
 
 def _require_memory(structure: Structure) -> None:
     """Raise ValueError for a model that exceeds the available memory of this machine."""
-    needed_bytes = COPIES * structure.parameters * torch.get_default_dtype().itemsize
+    needed_bytes = MEMORY_FACTOR * structure.parameters * torch.get_default_dtype().itemsize
     if needed_bytes > (free_bytes := psutil.virtual_memory().available):
         raise ValueError(
             f"a model must fit into memory for the ablation check, got {structure.parameters:,} parameters "
@@ -184,7 +190,7 @@ def _require_memory(structure: Structure) -> None:
         )
 
 
-def _require_streams(system: System) -> None:
+def _require_streams(system: ParsedSettings) -> None:
     """Raise ValueError for a model whose initial weights depend on more than names and seed.
 
     Otherwise arms with equal seeds would not start from equal weights.
@@ -196,10 +202,10 @@ def _require_streams(system: System) -> None:
         )
 
 
-def _require_repeated(system: System, *models: nn.Module) -> None:
+def _require_repeated(system: ParsedSettings, *models: nn.Module) -> None:
     """Raise ValueError for a model whose passes are not reproducible, since any two arms would differ."""
     batch = example_batch(system)
-    losses = [run(system, model, Weights.INITIAL, batch, trains=True).loss.detach() for model in models]
+    losses = [run(system, model, TestedWeights.INITIAL, batch, trains=True).loss.detach() for model in models]
     if not torch.equal(*map(torch.nan_to_num, losses)):
         message = " and ".join(f"{float(tensor.mean()):.8g}" for tensor in losses)
         raise ValueError(
@@ -208,7 +214,7 @@ def _require_repeated(system: System, *models: nn.Module) -> None:
         )
 
 
-def _built(system: System) -> nn.Module:
+def _built(system: ParsedSettings) -> nn.Module:
     model = limit_depth(system.model, LAYERS)
     with cpu_threads(1):
         return build_model(model, system.shape, SEED, "cpu", build_model(model, system.shape, SEED, "meta"))

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import FaultCode
-from orchestrator.plan.ablation_check.differences import UNSHOWN, evidence, is_evidence
-from orchestrator.plan.ablation_check.effective_settings import Sweep
+from orchestrator.plan.ablation_check.differences import INSUFFICIENT_ASPECTS, evidence, is_evidence
+from orchestrator.plan.ablation_check.effective_settings import SweepFacts
 from orchestrator.plan.ablation_check.passes import example_batch
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.dimensions import single_value_problem
 from orchestrator.plan.space_check.metrics import VALID, answer_metrics
-from orchestrator.plan.space_check.spaces import dimension_keys, enabling_params, ends
-from orchestrator.plan.training_code.settings import System, validate_draw
+from orchestrator.plan.space_check.spaces import dimension_keys, enabling_params, range_ends
+from orchestrator.plan.training_code.settings import ParsedSettings, validate_draw
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
 from trainables.metrics import Metric, look_up
@@ -35,7 +35,7 @@ class SearchingArm:
 
     arm: BuiltInArm
     search: Search
-    sweep: Sweep
+    sweep: SweepFacts
     """Properties of the spec, with the search space of the arm."""
     metrics: Sequence[Metric]
 
@@ -47,14 +47,16 @@ def check_dimensions(searching: SearchingArm, probe: Probe, faults: Faults) -> N
     """
     arm, search, sweep = searching.arm, searching.search, searching.sweep
     objectives = [objective.metric for objective in search.objectives]
-    for dimension in sweep.searched.dimensions:
-        path, aspects, idle = dimension.path, set[str](), UNSHOWN
-        first, *others = systems_at_ends(arm.system.settings, dimension, sweep.searched) or [arm.system]
+    for dimension in sweep.search_space.dimensions:
+        path, aspects, idle = dimension.path, set[str](), INSUFFICIENT_ASPECTS
+        first, *others = settings_at_range_ends(arm.system.settings, dimension, sweep.search_space) or [
+            arm.system
+        ]
         if not others or single_value_problem(dimension, search):  # reported already
             continue
         try:
             if arm.request.is_baseline:  # for other arms any effect suffices
-                idle = UNSHOWN | _idle_aspects(objectives, searching.metrics, first)
+                idle = INSUFFICIENT_ASPECTS | _idle_aspects(objectives, searching.metrics, first)
             for other in reversed(others):
                 if not is_evidence(aspects, idle):
                     aspects |= {*evidence(probe, (first, other), sweep, [path], idle)}
@@ -74,7 +76,9 @@ def check_dimensions(searching: SearchingArm, probe: Probe, faults: Faults) -> N
         faults.add(message, *keys, code=FaultCode.PARAM_HAS_NO_EFFECT)
 
 
-def _idle_aspects(objectives: Sequence[str], metrics: Sequence[Metric], system: System) -> frozenset[str]:
+def _idle_aspects(
+    objectives: Sequence[str], metrics: Sequence[Metric], system: ParsedSettings
+) -> frozenset[str]:
     """Return the aspects that no objective measures."""
     declared = [look_up(metrics, name) for name in objectives]
     counts_work = any(each.moves_with == evaluate.SAVED or each in workload.metrics for each in declared)
@@ -83,9 +87,11 @@ def _idle_aspects(objectives: Sequence[str], metrics: Sequence[Metric], system: 
     return writing if counts_work else writing | WORK_DIFFERENCES
 
 
-def systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
+def settings_at_range_ends(
+    settings: Mapping[str, Any], dimension: Dimension, space: Space
+) -> list[ParsedSettings]:
     """Return `settings` with `dimension` at each of its ends, except systems that cannot be built."""
     params = enabling_params(dimension, space, settings) or {}
-    values = ends(dimension.domain)
+    values = range_ends(dimension.domain)
     variants = [validate_draw(settings, {**params, dimension.path: value}) for value in values]
-    return [system for system in variants if isinstance(system, System)]
+    return [system for system in variants if isinstance(system, ParsedSettings)]

@@ -16,7 +16,7 @@ class Structure:
     """Class name by qualified module name."""
     shapes: Mapping[str, tuple[int, ...]]
     """Shape by qualified parameter name."""
-    saved: Mapping[str, tuple[int, ...]]
+    checkpoint_shapes: Mapping[str, tuple[int, ...]]
     """Shape of all tensors in a checkpoint, parameters and buffers, by qualified name."""
     parameters: int
     flops_min: float
@@ -32,7 +32,9 @@ class Structure:
         return cls(
             modules={name: type(module).__name__ for name, module in model.named_modules() if name},
             shapes=shapes,
-            saved={name: tuple(value.shape) for name, value in state if isinstance(value, torch.Tensor)},
+            checkpoint_shapes={
+                name: tuple(value.shape) for name, value in state if isinstance(value, torch.Tensor)
+            },
             parameters=sum(map(prod, shapes.values())),
             flops_min=flops_min,
             flops_max=flops_max,

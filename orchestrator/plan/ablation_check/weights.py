@@ -17,7 +17,7 @@ _FAR = 4.0
 _NOISE = 0.5
 
 
-class Weights(IntEnum):
+class TestedWeights(IntEnum):
     """Weights at which a model is run."""
 
     INITIAL = 0
@@ -37,17 +37,17 @@ class Weights(IntEnum):
 
 
 @torch.no_grad()
-def move(model: nn.Module, point: Weights) -> None:
+def perturb(model: nn.Module, point: TestedWeights) -> None:
     """Move the initial weights of `model` to `point`."""
-    if point == Weights.INITIAL:
+    if point == TestedWeights.INITIAL:
         return
     for name, parameter in model.named_parameters():
         is_scalar, is_vector = parameter.numel() == 1, parameter.ndim == 1
-        gate = point >= Weights.RANDOM and not is_scalar and not is_vector
+        gate = point >= TestedWeights.RANDOM and not is_scalar and not is_vector
         gate = gate and (len(parameter) == 1 or not parameter.any())
         stream = torch_stream(SEED, "move", int(point), name)
         if is_scalar:
-            parameter.add_({Weights.EARLY: _FAR, Weights.LATE: -_FAR}.get(point, 0.0))
+            parameter.add_({TestedWeights.EARLY: _FAR, TestedWeights.LATE: -_FAR}.get(point, 0.0))
         elif is_vector:
             parameter.add_(torch.randn(parameter.shape, generator=stream), alpha=_NOISE)
         elif gate:

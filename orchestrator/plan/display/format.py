@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Powers, Value, greatest
-from search_spaces.wording import shown
+from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Powers, Value, max_value
+from search_spaces.wording import format_value
 
 MAX_LISTED_VALUES = 8
 """Maximum number of values in a message."""
@@ -77,7 +77,7 @@ def _needs_quotes(text: str) -> bool:
 
 def quote_values(values: Sequence[Value], word: str = "or") -> str:
     """Return the values as messages quote them: `1, 2 or 4`; a long list is shortened to `... or 5 more`."""
-    texts = [shown(value) for value in values]
+    texts = [format_value(value) for value in values]
     if len(texts) > MAX_LISTED_VALUES:
         texts[MAX_LISTED_VALUES:] = [f"{len(texts) - MAX_LISTED_VALUES} more"]
     return f" {word} ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
@@ -98,7 +98,7 @@ def domain_words(domain: Domain) -> str:
         case _:
             kind, usual = ("", None) if isinstance(domain, Float) else (", whole numbers", 1)
             step = f", step {value_words(domain.step)}" if domain.step != usual else ""
-            low, high = value_words(domain.low), value_words(greatest(domain))
+            low, high = value_words(domain.low), value_words(max_value(domain))
             return f"{low} to {high}{', log' if domain.log else ''}{kind}{step}"
 
 

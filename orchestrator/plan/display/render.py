@@ -10,8 +10,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.plan.ablation_check.passes import EXAMPLES, LENGTH
-from orchestrator.plan.ablation_check.probe import LAYERS, NARROW
+from orchestrator.plan.ablation_check.passes import EXAMPLES, TRAINING_LENGTH
+from orchestrator.plan.ablation_check.probe import LAYERS, NARROW_WIDTH
 from orchestrator.plan.answer import TEST_DATA_SELECTION_WARNING, outcomes_without_direction
 from orchestrator.plan.budget import budget_lines
 from orchestrator.plan.display.format import (
@@ -27,7 +27,7 @@ from orchestrator.plan.display.format import (
 )
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
-from orchestrator.plan.readings.published_rows import row_name, rows_without_evaluation
+from orchestrator.plan.published.published_rows import row_name, rows_without_evaluation
 from orchestrator.plan.report_counts import idle_patience_warnings
 from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.training_code.device_choices import device_lines
@@ -35,8 +35,8 @@ from orchestrator.plan.training_code.script_warnings import script_warnings
 from orchestrator.plan.training_code.settings import differences
 from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, Change, Plan
 from orchestrator.spec.checks import BASELINE
-from orchestrator.spec.placeholders import QUESTION, WHY
-from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
+from orchestrator.spec.placeholders import ARM_REASON, QUESTION
+from search_spaces.dimensions import Assignment, Float, Predicate, Space, are_equal, contains
 from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import amount as counted
 from trainables.custom.extensions import num_started_threads
@@ -93,9 +93,10 @@ def _check_sentence(plan: Plan) -> str:
     if plan.trainable is None:
         return (
             "Parameters and FLOPs are those of each arm's whole model. The ablation check ran a narrow copy "
-            f"of each model (widths near {NARROW}, at most {LAYERS} layers) forward and backward once, on "
-            f"{EXAMPLES} examples of at most {LENGTH} tokens. If the copies of two arms did not differ, it "
-            "ran their whole models."
+            f"of each model (widths near {NARROW_WIDTH}, at most {LAYERS} layers) forward and backward "
+            "once, on "
+            f"{EXAMPLES} examples of at most {TRAINING_LENGTH} tokens. If the copies of two arms did not "
+            "differ, it ran their whole models."
         )
     if not plan.proofs:
         unchecked = (
@@ -184,7 +185,7 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
 def _format_point(arm: Arm, point: Assignment) -> str:
     """Return an assignment in words, with a remark if it equals the arm's own settings."""
     words = ", ".join(f"{path} {value_words(value)}" for path, value in point.items())
-    is_own = all(same(lookup(arm.settings, path), value) for path, value in point.items())
+    is_own = all(are_equal(lookup(arm.settings, path), value) for path, value in point.items())
     return f"{words} (its own settings)" if is_own else words
 
 
@@ -360,7 +361,7 @@ def _doubtful_settings(plan: Plan) -> list[str]:
 
 def _placeholder_warnings(plan: Plan) -> Iterator[str]:
     """Yield a warning for texts of a first spec that its author has not replaced."""
-    keys = [f"why of {arm.name}" for arm in plan.arms if arm.why == WHY]
+    keys = [f"why of {arm.name}" for arm in plan.arms if arm.why == ARM_REASON]
     if plan.question == QUESTION:
         keys.insert(0, "question")
     if keys:

@@ -8,14 +8,14 @@ from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.draws import candidates
-from orchestrator.plan.space_check.spaces import ends, related
+from orchestrator.plan.space_check.spaces import range_ends, sibling_fields
 from orchestrator.spec.types import Search
-from search_spaces.algebra import admits, effective
+from search_spaces.algebra import admits, value_at
 from search_spaces.dimensions import Constraint, Predicate, Rule, Space
 from search_spaces.formulas import path_needs_quotes
 from search_spaces.grid import is_finite
 from search_spaces.paths import MISSING, leaves, overlap
-from search_spaces.predicates import PredicateFailed, predicate_at
+from search_spaces.predicates import PredicateFailed, load_predicate
 from search_spaces.wording import hint
 
 PLACE = ("search", "constraints")
@@ -46,7 +46,7 @@ def check_predicates(search: Search, faults: Faults) -> None:
     for place, rule in enumerate(search.constraints):
         if isinstance(rule, Predicate):
             try:
-                predicate_at(rule.predicate)
+                load_predicate(rule.predicate)
             except PredicateFailed as error:
                 faults.add(str(error), *PLACE, place, code=FaultCode.CUSTOM_CODE)
                 faults.raise_if_any()
@@ -59,7 +59,7 @@ def _unknown_field(rule: Rule, arms: ArmSpace) -> str | None:
             fields = dict.fromkeys(
                 path for arm, space in arms for path in (*dict(leaves(arm.system.settings)), *space.paths)
             )
-            return f"{rule}: no arm has the field {path}{_written_otherwise(rule, path, fields)}"
+            return f"{rule}: no arm has the field {path}{_path_advice(rule, path, fields)}"
     searched_paths = {path for _, space in arms for path in space.paths}
     if not any(overlap(path, searched) for path in rule.paths for searched in searched_paths):
         return (
@@ -92,11 +92,11 @@ def _evaluation_problem(rule: Rule, arms: ArmSpace, *, has_effect: bool) -> str 
 
 def _has_field(path: str, arm: CheckedArm[Any], space: Space) -> bool:
     """Return whether the arm has the field, perhaps within a mapping that its search draws."""
-    draws = ({dimension.path: end} for dimension in space.dimensions for end in ends(dimension.domain))
-    return any(effective(path, draw, arm.system.settings) is not MISSING for draw in ({}, *draws))
+    draws = ({dimension.path: end} for dimension in space.dimensions for end in range_ends(dimension.domain))
+    return any(value_at(path, draw, arm.system.settings) is not MISSING for draw in ({}, *draws))
 
 
-def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
+def _path_advice(rule: Rule, path: str, fields: Iterable[str]) -> str:
     """Return advice on how to write a path that is not a field of any arm."""
     text = str(rule)
     for field in fields:
@@ -104,5 +104,5 @@ def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
             return f": write the field {field} in backticks, `{field}`"
     if isinstance(rule, Constraint) and path == rule.right and rule.op in ("==", "!="):
         quoted = f"{rule.left} {rule.op} '{path}'"
-        return f"; write a text in quotes, {quoted}. {hint(path, related(path, fields))}"
-    return f". {hint(path, related(path, fields))}"
+        return f"; write a text in quotes, {quoted}. {hint(path, sibling_fields(path, fields))}"
+    return f". {hint(path, sibling_fields(path, fields))}"

@@ -7,41 +7,44 @@ from typing import Any
 from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.spaces import common_space, dimension_keys, enabling_params, related
+from orchestrator.plan.space_check.spaces import common_space, dimension_keys, enabling_params, sibling_fields
 from orchestrator.search import space_catalog
 from orchestrator.spec.types import Search
-from search_spaces.algebra import without
+from search_spaces.algebra import drop_dimensions
 from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Space, Value
 from search_spaces.paths import MISSING, leaves, lookup
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 from trainables.task_catalog import training_only
 
-SAMPLE = ("train.valid_examples", "train.decode_examples")
+EXAMPLE_SELECTION_FIELDS = ("train.valid_examples", "train.decode_examples")
 """Fields that select the examples on which a trial is measured."""
-CHOICE = ("train.select", "train.average_best")
+WEIGHT_SELECTION_FIELDS = ("train.select", "train.average_best")
 """Fields that select the weights of confirmed trials; search trials do not use them."""
 
-WHEN = "train.report_every"
+REPORT_INTERVAL_FIELD = "train.report_every"
 """Field with the number of steps between measurements of a trial."""
-BETTER = "train.select_by"
+COMPARISON_FIELD = "train.select_by"
 """Field that defines which measurement of a trial is better."""
-COUNTING = ("train.patience", "train.halve_after")
+PATIENCE_FIELDS = ("train.patience", "train.halve_after")
 """Fields that let measurements control the training of a trial."""
 
 
-Measures = Callable[[str], str | None]
+ReasonNotSearchable = Callable[[str], str | None]
 """Function that returns why a path must not be searched because it changes measurements; None if it may."""
 
 
 def check_dimensions(
-    arms: Sequence[CheckedArm[Any]], search: Search, measures: Measures, faults: Faults
+    arms: Sequence[CheckedArm[Any]],
+    search: Search,
+    reason_not_searchable: ReasonNotSearchable,
+    faults: Faults,
 ) -> None:
     """Add faults for dimensions of the common space that cannot be searched.
 
     Args:
         arms: All valid arms.
         search: Search settings of the spec.
-        measures: Returns why a path must not be searched, or None.
+        reason_not_searchable: Returns why a path must not be searched, or None.
         faults: Collects the problems.
     """
     shared_space = common_space(search)
@@ -52,7 +55,7 @@ def check_dimensions(
         else:
             _check_existence(dimension, arms, shared_space, search, faults)
     for dimension in shared_space.dimensions:
-        if reason := measures(dimension.path):
+        if reason := reason_not_searchable(dimension.path):
             faults.add(reason, *dimension_keys(dimension.path, search))
 
 
@@ -75,8 +78,8 @@ def single_value_problem(dimension: Dimension, search: Search) -> str | None:
     else:
         return None
     return (
-        f"must have two values or more to be searched, got {shown(value)} alone: set {dimension.path} in the "
-        "baseline, or give it a range"
+        f"must have two values or more to be searched, got {format_value(value)} alone: set "
+        f"{dimension.path} in the baseline, or give it a range"
     )
 
 
@@ -94,18 +97,18 @@ def _check_existence(
     fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
     for path in (condition.path for condition in dimension.when):
         if path not in common.paths and not any(_may_be(path, arm.system.settings) for arm in arms):
-            message = f"depends on {path}, which no arm has. {hint(path, related(path, fields))}"
+            message = f"depends on {path}, which no arm has. {hint(path, sibling_fields(path, fields))}"
             faults.add(message, *keys, code=FaultCode.UNKNOWN_FIELD)
             return
     for arm in arms:
-        space = without(common, arm.request.drop)
+        space = drop_dimensions(common, arm.request.drop)
         if (
             dimension.path in space.paths
             and enabling_params(dimension, space, arm.system.settings) is not None
         ):
             return
     conditions = " and ".join(
-        f"{condition.path} must be {' or '.join(map(shown, condition.values))}"
+        f"{condition.path} must be {' or '.join(map(format_value, condition.values))}"
         for condition in dimension.when
     )
     message = (
@@ -115,7 +118,9 @@ def _check_existence(
     faults.add(message, *keys)
 
 
-def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[str]) -> str | None:
+def reason_not_searchable(
+    path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[str]
+) -> str | None:
     """Return why a field must not be searched because it changes how trials are measured; None if it may.
 
     Args:
@@ -124,12 +129,14 @@ def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[s
         searched_paths: All fields that the search varies.
     """
     root, _, field = path.partition(".")
-    if path in SAMPLE:
+    if path in EXAMPLE_SELECTION_FIELDS:
         return f"must not be searched: trials would be evaluated on different examples; set baseline.{path}"
-    counts = not set(COUNTING).isdisjoint(searched_paths) or any(_counts_validations(arm) for arm in arms)
-    if path in CHOICE or (path == BETTER and not counts):
+    counts = not set(PATIENCE_FIELDS).isdisjoint(searched_paths) or any(
+        _counts_validations(arm) for arm in arms
+    )
+    if path in WEIGHT_SELECTION_FIELDS or (path == COMPARISON_FIELD and not counts):
         return "must not be searched: it only selects weights for tests, so it cannot affect search trials"
-    if path == WHEN and not counts:
+    if path == REPORT_INTERVAL_FIELD and not counts:
         return (
             "must not be searched: it changes the step of the last report, which decides the trial's "
             f"value; set baseline.{path}"

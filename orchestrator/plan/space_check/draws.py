@@ -15,7 +15,7 @@ from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import Checked, CheckedArm
 from orchestrator.plan.display.format import quote_values
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.spaces import assign_params, dimension_keys, enabling_params, ends
+from orchestrator.plan.space_check.spaces import assign_params, dimension_keys, enabling_params, range_ends
 from orchestrator.plan.training_code.settings import SettingFault
 from orchestrator.spec.types import Search, Spec
 from search_spaces.algebra import admits, exists
@@ -29,24 +29,24 @@ from search_spaces.dimensions import (
     Predicate,
     Space,
     Value,
-    greatest,
+    max_value,
 )
 from search_spaces.grid import combinations, count_values, finite_values, is_finite
-from search_spaces.wording import shown
+from search_spaces.wording import format_value
 
-ALONE_MAX = 1024
+MAX_VALUES_ALONE = 1024
 """Maximum size of a range of which every value is tried alone."""
-VALUES_MAX = 64
+MAX_VALUES_COMBINED = 64
 """Maximum size of a range of which every value is tried in combinations."""
-SHARES = tuple((place + (5**0.5 - 1) / 2) / 8 for place in range(8))
+SAMPLE_POSITIONS = tuple((place + (5**0.5 - 1) / 2) / 8 for place in range(8))
 """Positions of the values tried within a longer range; uneven, as an integer field accepts round numbers."""
-DRAWS_MAX = 2000
+MAX_DRAWS = 2000
 """Maximum number of draws tried per arm. If there are more possible draws, random ones are tried."""
-CHANCES = 10_000
+NUM_CONSTRAINT_DRAWS = 10_000
 """A search is refused if none of this many random draws satisfies its constraints."""
-COMPLETIONS = 16
+NUM_FAILING_DRAWS = 16
 """Number of draws in which a value must fail to be reported as impossible."""
-OVERSHOOT = 0.1
+END_MARGIN = 0.1
 """Share of a range beyond each end. Random values there are moved to the end, so that ends are frequent."""
 
 
@@ -54,13 +54,13 @@ OVERSHOOT = 0.1
 class SettingsCheck:
     """Functions of a trainable that check whether settings can be trained."""
 
-    checked: Checked[Any]
-    too_large: Callable[[Any], str | None]
+    parse: Checked[Any]
+    size_problem: Callable[[Any], str | None]
     """Returns why no machine could train the checked settings, or None. Raises ValueError if they cannot be
     built."""
-    drawn: Callable[[Mapping[str, Any], Assignment], Any | list[SettingFault] | None]
-    """Returns the result of `checked` for settings with a draw; None if a path does not exist."""
-    refusing: Predicate | None = None
+    parse_draw: Callable[[Mapping[str, Any], Assignment], Any | list[SettingFault] | None]
+    """Returns the result of `parse` for settings with a draw; None if a path does not exist."""
+    config_rule: Predicate | None = None
     """Rule for a search in which the trainable's Config refuses combinations; None if the trainable has no
     Config."""
 
@@ -86,18 +86,22 @@ def check_draws(
             if drawing.is_refused_by_config(draw):
                 refused.add(place)
             else:
-                _note_combination(arm, draw, problem, drawing, faults)
-    if refused and settings_check.refusing is not None:
-        rule = replace(settings_check.refusing, refused=len(refused), tried=len(admitted))
+                _add_combination(arm, draw, problem, drawing, faults)
+    if refused and settings_check.config_rule is not None:
+        rule = replace(settings_check.config_rule, refused=len(refused), tried=len(admitted))
         space = Space(space.dimensions, (*space.constraints, rule))
         drawing = replace(drawing, space=space)
     num_params, best = len(admitted) - len(refused), 1 if spec.confirm is None else spec.confirm.best
-    if draws and not num_params and not any(drawing.admits(drawing.draw({})) for _ in range(CHANCES)):
+    if (
+        draws
+        and not num_params
+        and not any(drawing.admits(drawing.draw({})) for _ in range(NUM_CONSTRAINT_DRAWS))
+    ):
         constraints_text = ", ".join(map(str, space.constraints))
         message = f"no params drawn for {arm.name} satisfy {constraints_text}: change the ranges"
         about = ("nothing satisfies", constraints_text)
         faults.add(message, "search", about=about, code=FaultCode.NOTHING_TO_DRAW)
-    elif num_params < best and len(draws) < DRAWS_MAX and all(map(_is_enumerated, space.dimensions)):
+    elif num_params < best and len(draws) < MAX_DRAWS and all(map(_is_enumerated, space.dimensions)):
         message = (
             f"must be at most {num_params}, got {best}: the search space of {arm.name} has only {num_params} "
             "different params"
@@ -106,12 +110,12 @@ def check_draws(
     return space
 
 
-def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]:
+def candidates(domain: Domain, max_count: int = MAX_VALUES_COMBINED) -> tuple[Value, ...]:
     """Return all values of a choice or a short range; for a longer range the ends and some in between."""
     if not isinstance(domain, Int | Float) or (is_finite(domain) and count_values(domain) <= max_count):
         return tuple(finite_values(domain))
-    inner = (_value_at(domain, share) for share in SHARES)
-    return tuple(dict.fromkeys((domain.low, *inner, greatest(domain))))
+    inner = (_value_at(domain, share) for share in SAMPLE_POSITIONS)
+    return tuple(dict.fromkeys((domain.low, *inner, max_value(domain))))
 
 
 def _value_at(domain: Domain, share: float) -> Value:
@@ -121,7 +125,7 @@ def _value_at(domain: Domain, share: float) -> Value:
             return min(low * (high / low) ** share if log else low + share * (high - low), high)
         case Int() | Float():
             value = domain.low + (domain.step or 0) * round(share * (count_values(domain) - 1))
-            return min(value, greatest(domain))
+            return min(value, max_value(domain))
         case _:
             values = finite_values(domain)
             return values[round(share * (len(values) - 1))]
@@ -156,13 +160,13 @@ class _Drawing:
             draw: Values by path.
             whole: Whether to also check that some machine could train it.
         """
-        if not self.admits(draw) or (variant := self.check.drawn(self.settings, draw)) is None:
+        if not self.admits(draw) or (variant := self.check.parse_draw(self.settings, draw)) is None:
             return None
         if isinstance(variant, list):
             remainder = f" (and {len(variant) - 1} more)" if len(variant) > 1 else ""
             return variant[0].message + remainder
         try:
-            return self.check.too_large(variant) if whole else None
+            return self.check.size_problem(variant) if whole else None
         except ValueError as error:
             return str(error)
 
@@ -173,32 +177,32 @@ class _Drawing:
     def is_refused_by_config(self, draw: Assignment) -> bool:
         """Return whether the trainable has a Config that refuses the settings with `draw`."""
         settings = assign_params(self.settings, draw)
-        is_refused = settings is not None and isinstance(self.check.checked(settings), list)
-        return self.check.refusing is not None and is_refused
+        is_refused = settings is not None and isinstance(self.check.parse(settings), list)
+        return self.check.config_rule is not None and is_refused
 
     def draw(self, assignment: Assignment) -> dict[str, Value]:
         """Return a random draw, with the values of `assignment` for those dimensions that exist in it."""
         params: dict[str, Value] = {}
         for dimension in self.space.dimensions:
             if exists(dimension, params, self.settings):
-                share = self._chance.uniform(-OVERSHOOT, 1 + OVERSHOOT)
+                share = self._chance.uniform(-END_MARGIN, 1 + END_MARGIN)
                 drawn = _value_at(dimension.domain, min(1.0, max(0.0, share)))
                 params[dimension.path] = assignment.get(dimension.path, drawn)
         return params
 
     def draws(self) -> list[Assignment]:
-        """Return all combinations of candidates if there are at most `DRAWS_MAX`, else random draws."""
+        """Return all combinations of candidates if there are at most `MAX_DRAWS`, else random draws."""
         choices = (replace(entry, domain=Choice(candidates(entry.domain))) for entry in self.space.dimensions)
-        every = list(islice(combinations(Space(tuple(choices)), self.settings), DRAWS_MAX))
-        return every if len(every) < DRAWS_MAX else [self.draw({}) for _ in range(DRAWS_MAX)]
+        every = list(islice(combinations(Space(tuple(choices)), self.settings), MAX_DRAWS))
+        return every if len(every) < MAX_DRAWS else [self.draw({}) for _ in range(MAX_DRAWS)]
 
     def impossible(self, dimension: Dimension, value: Value) -> str | None:
         """Return why no draw with `value` can be trained; None if one can, or if none is ever drawn."""
         enabling = enabling_params(dimension, self.space, self.settings) or {}
-        needed, whole = {**enabling, dimension.path: value}, value in ends(dimension.domain)
+        needed, whole = {**enabling, dimension.path: value}, value in range_ends(dimension.domain)
         if (problem := self.problem(needed, whole=whole)) is None:
             return None
-        draws = (self.draw(needed) for _ in range(COMPLETIONS))
+        draws = (self.draw(needed) for _ in range(NUM_FAILING_DRAWS))
         can_fit = any(dimension.path in draw and self.fits(draw, whole=whole) for draw in draws)
         return None if can_fit else problem
 
@@ -213,7 +217,7 @@ def _check_alone(
 ) -> bool:
     """Return whether every value of `dimension` can be trained in some draw; add faults for other values."""
     domain = dimension.domain
-    values = candidates(domain, ALONE_MAX)
+    values = candidates(domain, MAX_VALUES_ALONE)
     problems = [(value, problem) for value in values if (problem := drawing.impossible(dimension, value))]
     possible = [value for value in values if value not in [wrong for wrong, _ in problems]]
     has_remedy = possible and not isinstance(domain, Float)
@@ -222,7 +226,7 @@ def _check_alone(
     for kind in dict.fromkeys(problem.partition(", got")[0] for _, problem in problems):
         alike = [each for each in problems if each[1].partition(", got")[0] == kind]
         if isinstance(domain, Float):  # report an end or one value: only a sample was tried
-            alike = [each for each in alike if each[0] in ends(domain)] or alike[:1]
+            alike = [each for each in alike if each[0] in range_ends(domain)] or alike[:1]
         values_text = quote_values([value for value, _ in alike])
         faults.add(
             f"{arm.name} cannot be trained with {dimension.path} = {values_text}: {alike[0][1]}{remedy}",
@@ -233,7 +237,7 @@ def _check_alone(
     return not problems
 
 
-def _note_combination(
+def _add_combination(
     arm: CheckedArm[Any], draw: Assignment, problem: str, drawing: _Drawing, faults: Faults
 ) -> None:
     """Add a fault for values of `draw` that cannot be combined, once for all draws with the same problem."""
@@ -243,7 +247,7 @@ def _note_combination(
     words = problem.replace("=", " ").split()
     fitting = {path: drawing.fitting_values(draw, path) for path in draw}
     paths = [path for path in draw if fitting[path] or path.rpartition(".")[2] in words] or list(draw)
-    *others, last = (f"{path} = {shown(draw[path])}" for path in paths)
+    *others, last = (f"{path} = {format_value(draw[path])}" for path in paths)
     has_remedy = others and fitting[paths[-1]]
     remedy = (
         f". With {', '.join(others)}, {paths[-1]} may be {quote_values(fitting[paths[-1]])}"

@@ -17,24 +17,34 @@ from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.spaces import assign_params, common_space
 from orchestrator.plan.types import Arm
 from orchestrator.spec.checks import BASELINE
-from orchestrator.spec.kinds import FOUND, FROM
+from orchestrator.spec.kinds import FROM_KEY, RESULT_KEY
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Search
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Powers, Value, contains, same
+from search_spaces.dimensions import (
+    Choice,
+    Dimension,
+    Domain,
+    Fixed,
+    Float,
+    Powers,
+    Value,
+    are_equal,
+    contains,
+)
 from search_spaces.grid import finite_values
 from search_spaces.paths import MISSING, lookup
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 
-Found = Callable[[str], Mapping[str, Mapping[str, Value]]]
+BestParamsLookup = Callable[[str], Mapping[str, Mapping[str, Value]]]
 """Function that returns the best params of a sweep's search, by arm.
 
 Raises HaltsweepError if the sweep is missing or has no result.
 """
-PLACE = ("search", "first")
+FIRST_KEYS = ("search", "first")
 
 
-def with_found_points(source: SpecFile, best_params_of: Found) -> SpecFile:
+def with_found_points(source: SpecFile, best_params_of: BestParamsLookup) -> SpecFile:
     """Return `source` with the best params of the sweeps that it names.
 
     The stored spec then contains all first points, even if those sweeps change later.
@@ -43,18 +53,18 @@ def with_found_points(source: SpecFile, best_params_of: Found) -> SpecFile:
         SpecError: A named sweep is missing or has no result.
     """
     search = source.spec.search
-    if search is None or not any(FROM in point and FOUND not in point for point in search.first):
+    if search is None or not any(FROM_KEY in point and RESULT_KEY not in point for point in search.first):
         return source
     points, faults = [], []
     for place, point in enumerate(search.first):
-        if FROM not in point or FOUND in point:
+        if FROM_KEY not in point or RESULT_KEY in point:
             points.append(point)
             continue
         try:
-            best = {arm: dict(params) for arm, params in best_params_of(point[FROM]).items()}
-            points.append({FROM: point[FROM], FOUND: best})
+            best = {arm: dict(params) for arm, params in best_params_of(point[FROM_KEY]).items()}
+            points.append({FROM_KEY: point[FROM_KEY], RESULT_KEY: best})
         except HaltsweepError as error:
-            faults.append(source.fault(str(error), *PLACE, place))
+            faults.append(source.fault(str(error), *FIRST_KEYS, place))
     if faults:
         raise SpecError(faults)
     search_with_points = search.model_copy(update={"first": tuple(points)})
@@ -66,16 +76,18 @@ def check_first(search: Search, faults: Faults) -> None:
     shared_space = common_space(search)
     if len(search.first) > search.trials_per_arm:
         message = f"must be at most trials_per_arm, {search.trials_per_arm}, got {len(search.first)} points"
-        faults.add(message, *PLACE)
+        faults.add(message, *FIRST_KEYS)
     for place, point in enumerate(search.first):
-        if FROM in point:
+        if FROM_KEY in point:
             continue
         for path, value in point.items():
             if path not in shared_space.paths:
                 suggestion = hint(path, shared_space.paths)
-                faults.add(f"sets {path}, which the search does not vary. {suggestion}", *PLACE, place, path)
+                faults.add(
+                    f"sets {path}, which the search does not vary. {suggestion}", *FIRST_KEYS, place, path
+                )
             elif _drawable_value(shared_space[path].domain, value) is MISSING:
-                _note_value_outside(shared_space[path], value, (*PLACE, place), faults)
+                _add_value_outside(shared_space[path], value, (*FIRST_KEYS, place), faults)
 
 
 def with_first_points(
@@ -87,9 +99,9 @@ def with_first_points(
 ) -> list[Arm]:
     """Return `arms` with the completed points of `search.first`; note points that cannot be tried."""
     for place, point in enumerate(search.first):
-        if FROM in point and FOUND not in point:
-            message = f"must contain the best params of {point[FROM]}: `haltsweep plan` looks them up"
-            faults.add(message, *PLACE, place)
+        if FROM_KEY in point and RESULT_KEY not in point:
+            message = f"must contain the best params of {point[FROM_KEY]}: `haltsweep plan` looks them up"
+            faults.add(message, *FIRST_KEYS, place)
     if faults:
         return list(arms)
     arms_with_points = [
@@ -106,7 +118,7 @@ def _points(
     """Return the distinct points that the arm tries."""
     points_found: list[dict[str, Value]] = []
     for place, point in enumerate(search.first):
-        keys = (*PLACE, place)
+        keys = (*FIRST_KEYS, place)
         full_point = _complete_point(checked_arm, arm, point, keys, faults)
         if full_point is None:
             continue
@@ -131,17 +143,15 @@ def _complete_point(
         domain_value = MISSING if value is MISSING else _drawable_value(domain, value)
         if domain_value is MISSING:
             advice = f"; {arm.name} already has this value: name {path} in the point, or widen the range"
-            _note_value_outside(dimension, value, keys, faults, "" if path in values_of_arm else advice)
+            _add_value_outside(dimension, value, keys, faults, "" if path in values_of_arm else advice)
             return None
         params[path] = domain_value
     return params
 
 
-def _note_value_outside(
-    dimension: Dimension, value: Any, keys: Keys, faults: Faults, owner: str = ""
-) -> None:
+def _add_value_outside(dimension: Dimension, value: Any, keys: Keys, faults: Faults, owner: str = "") -> None:
     requirement = f"must be within the search's range of {dimension.path}, {domain_words(dimension.domain)}"
-    value_text = "none" if value is MISSING else shown(value)
+    value_text = "none" if value is MISSING else format_value(value)
     message = f"{requirement}, got {value_text}{owner}"
     faults.add(message, *keys, about=("first", *keys, dimension.path, value_text))
 
@@ -151,9 +161,9 @@ def _values_of_arm(checked_arm: CheckedArm[Any], point: Mapping[str, Any]) -> Ma
 
     For another sweep these are the best params of the arm with the same name, else of its baseline.
     """
-    if FROM not in point:
+    if FROM_KEY not in point:
         return point
-    values_of_arms: Mapping[str, Mapping[str, Any]] = point[FOUND]
+    values_of_arms: Mapping[str, Mapping[str, Any]] = point[RESULT_KEY]
     names = (checked_arm.name, checked_arm.request.label, BASELINE)
     return next((values_of_arms[name] for name in names if name in values_of_arms), {})
 
@@ -164,7 +174,7 @@ def _drawable_value(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one f
         return MISSING
     match domain:
         case Choice(domain_values):
-            return next(item for item in domain_values if same(item, value))
+            return next(item for item in domain_values if are_equal(item, value))
         case Powers():
             return next(item for item in domain.values if _is_near(item, value))
         case Fixed(held):
@@ -185,12 +195,12 @@ def _problem(
     checked_arm: CheckedArm[Any], arm: Arm, point: Mapping[str, Value], settings_check: SettingsCheck
 ) -> str | None:
     """Return the constraint that `point` violates, or why it cannot be trained; None if it can be tried."""
-    words = ", ".join(f"{path} = {shown(value)}" for path, value in point.items())
+    words = ", ".join(f"{path} = {format_value(value)}" for path, value in point.items())
     for constraint in arm.space.constraints:
         if not admits(constraint, point, arm.settings):
             return f"{arm.name} tries {words}: must satisfy {constraint}"
     settings = assign_params(checked_arm.system.settings, point)
-    problems = settings_check.checked(settings) if settings is not None else []
+    problems = settings_check.parse(settings) if settings is not None else []
     if isinstance(problems, list) and problems:
         return f"{arm.name} cannot be trained with {words}: {problems[0].message}"
     return None
@@ -199,7 +209,7 @@ def _problem(
 def _note_unused_fields(search: Search, arms: Sequence[Arm], faults: Faults) -> None:
     """Add faults for fields of a point that no arm searches under the conditions of the point."""
     for place, point in enumerate(search.first):
-        for path in point if FROM not in point and not faults else ():
+        for path in point if FROM_KEY not in point and not faults else ():
             if not any(path in params for arm in arms for params in arm.first):
                 reason = "which no arm searches where the rest of the point holds"
-                faults.add(f"sets {path}, {reason}: leave it out", *PLACE, place, path)
+                faults.add(f"sets {path}, {reason}: leave it out", *FIRST_KEYS, place, path)

@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from orchestrator.plan.training_code.settings import System
+from orchestrator.plan.training_code.settings import ParsedSettings
 from trainables.task_catalog import splits
 from trainables.training import work, workload
 from trainables.training.accumulator import Accumulator
@@ -19,7 +19,7 @@ from trainables.types import Batch, Output
 VALID = "valid"
 
 
-def reported_metrics(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
+def reported_metrics(system: ParsedSettings, batch: Batch, output: Output) -> tuple[str, ...]:
     """Return every metric that an objective can name, given the output of the system for a batch."""
     evaluated = evaluate(cast(Learner, _Replay(output, system.train)), [batch])
     work_names = (metric.name for metric in work.metrics if not metric.split)
@@ -30,7 +30,7 @@ def reported_metrics(system: System, batch: Batch, output: Output) -> tuple[str,
     return (*(f"{VALID}/{name}" for name in measured_names), *trained_names)
 
 
-def answer_metrics(system: System, batch: Batch) -> tuple[str, ...]:
+def answer_metrics(system: ParsedSettings, batch: Batch) -> tuple[str, ...]:
     """Return the names of the metrics of written answers, without their split."""
     if system.shape.head != "sequence":
         return ()

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.errors import FaultCode
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.ablation_check.searched_fields import systems_at_ends
-from orchestrator.plan.ablation_check.weights import Weights
+from orchestrator.plan.ablation_check.searched_fields import settings_at_range_ends
+from orchestrator.plan.ablation_check.weights import TestedWeights
 from orchestrator.plan.answer import primary_outcomes
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.training_code.settings import System
+from orchestrator.plan.training_code.settings import ParsedSettings
 from orchestrator.spec.section import Objective
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
@@ -18,9 +18,9 @@ from trainables.metrics import Metric, look_up
 
 COMPARED = 2
 """Minimum number of arms for a comparison."""
-NAMED = 3
+MAX_LISTED_ARMS = 3
 """Maximum number of arms in a message."""
-_POINTS = (Weights.INITIAL, Weights.EARLY, Weights.LATE)
+_POINTS = (TestedWeights.INITIAL, TestedWeights.EARLY, TestedWeights.LATE)
 
 
 def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[str, str] | None:
@@ -61,7 +61,7 @@ def check_objectives(
             faults.add(fault[1], *keys, fault[0], about=about)
 
 
-def check_movement(
+def check_metrics_vary(
     spec: Spec,
     arms: Sequence[tuple[BuiltInArm, Space]],
     probe: Probe,
@@ -75,7 +75,7 @@ def check_movement(
     """
     alone = len(spec.objectives) == 1
     for place, objective in enumerate(spec.objectives):
-        still = _still_arms(look_up(metrics, objective.metric), arms, probe, alone=alone)
+        still = _constant_arms(look_up(metrics, objective.metric), arms, probe, alone=alone)
         if still and (alone or len(still) == len(arms)):
             message = (
                 f"must vary, got {objective.metric}, which {still[0]}: "
@@ -84,9 +84,11 @@ def check_movement(
             objective_keys = ("search", "objectives", place, "metric")
             faults.add(message, *objective_keys, code=FaultCode.METRIC_DOES_NOT_VARY)
     for keys, name in primary_outcomes(spec.answer) if spec.answer and len(arms) >= COMPARED else ():
-        still = _still_arms(look_up(metrics, name), arms, probe, alone=True)
+        still = _constant_arms(look_up(metrics, name), arms, probe, alone=True)
         if len(still) == len(arms):
-            still_text = ", ".join(still[:NAMED]) + (", ..." if len(still) > NAMED else "")
+            still_text = ", ".join(still[:MAX_LISTED_ARMS]) + (
+                ", ..." if len(still) > MAX_LISTED_ARMS else ""
+            )
             message = (
                 f"must vary between seeds, got {name}, which {still_text}: "
                 "choose another metric, or enable halting"
@@ -94,23 +96,23 @@ def check_movement(
             faults.add(message, "answer", *keys, code=FaultCode.METRIC_DOES_NOT_VARY)
 
 
-def _still_arms(
+def _constant_arms(
     quantity: Metric, arms: Sequence[tuple[BuiltInArm, Space]], probe: Probe, *, alone: bool
 ) -> list[str]:
     """Return the arms in which `quantity` does not depend on the weights, each after the reason."""
     if not quantity.moves_with:
         return []
-    reasons = [(_stands_still(quantity, arm, space, probe, alone=alone), arm.name) for arm, space in arms]
+    reasons = [(_constant_reason(quantity, arm, space, probe, alone=alone), arm.name) for arm, space in arms]
     return [f"{reason} in {name}" for reason, name in reasons if reason]
 
 
-def _stands_still(
+def _constant_reason(
     quantity: Metric, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool
 ) -> str | None:
     """Return why `quantity` does not depend on the weights of `arm`, for all draws; None if it does."""
     systems = [arm.system]
     for dimension in space.dimensions:
-        systems += systems_at_ends(arm.system.settings, dimension, space)
+        systems += settings_at_range_ends(arm.system.settings, dimension, space)
     moves, sizes = quantity.moves_with, set[float]()
     try:
         # Run full models only if the quantity is constant in narrow ones.
@@ -128,7 +130,7 @@ def _stands_still(
     return "is set by the search" if values and alone else None
 
 
-def _fixed_values(quantity: str, systems: Iterable[System], probe: Probe) -> set[float]:
+def _fixed_values(quantity: str, systems: Iterable[ParsedSettings], probe: Probe) -> set[float]:
     """Return the values of `quantity` in the systems; empty if it depends on the weights in one of them."""
     values = set[float]()
     for system in systems:

@@ -11,7 +11,7 @@ from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.planned_trials import is_grid
 from orchestrator.search import space_catalog
 from orchestrator.spec.types import Search, Spec
-from search_spaces.algebra import exists, find_parent, merge, without
+from search_spaces.algebra import drop_dimensions, exists, find_parent, merge
 from search_spaces.dimensions import (
     Assignment,
     Choice,
@@ -23,11 +23,11 @@ from search_spaces.dimensions import (
     Space,
     Value,
     contains,
-    greatest,
+    max_value,
 )
 from search_spaces.grid import COUNTED_MAX, count_combinations, is_finite
 from search_spaces.paths import MISSING, leaves, lookup, with_values
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 
 
 def common_space(search: Search) -> Space:
@@ -38,7 +38,7 @@ def common_space(search: Search) -> Space:
 
 def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Space:
     """Return the dimensions that exist in `arm`; add faults for those that it lacks but does not drop."""
-    kept_space, settings = without(common_space(search), arm.request.drop), arm.system.settings
+    kept_space, settings = drop_dimensions(common_space(search), arm.request.drop), arm.system.settings
     unavailable = []
     for dimension in kept_space.dimensions:
         path, params = dimension.path, enabling_params(dimension, kept_space, settings)
@@ -46,12 +46,17 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Space:
             continue
         unavailable.append(path)
         if params is not None and arm.request.is_baseline:
-            message, keys = _lacks(arm, path), dimension_keys(path, search)
+            message, keys = _missing_field_text(arm, path), dimension_keys(path, search)
             faults.add(message, *keys, about=("lacks", path), code=FaultCode.UNKNOWN_FIELD)
         elif params is not None and not faults.has("lacks", path):
             remedy = f". Add {path} to the arm's drop"
-            faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label, code=FaultCode.UNKNOWN_FIELD)
-    return without(kept_space, unavailable)
+            faults.add(
+                _missing_field_text(arm, path) + remedy,
+                "arms",
+                arm.request.label,
+                code=FaultCode.UNKNOWN_FIELD,
+            )
+    return drop_dimensions(kept_space, unavailable)
 
 
 def enabling_params(
@@ -65,7 +70,9 @@ def enabling_params(
     conditions = [condition for entry in (*involved, dimension) for condition in entry.when]
     named = [value for condition in conditions for value in condition.values]
     domains = [ancestor.domain for ancestor in involved]
-    choices = [[*(value for value in named if may_draw(domain, value)), *ends(domain)] for domain in domains]
+    choices = [
+        [*(value for value in named if may_draw(domain, value)), *range_ends(domain)] for domain in domains
+    ]
     for values in product(*choices):
         params: dict[str, Value] = {}
         for ancestor, value in zip(involved, values, strict=True):
@@ -94,19 +101,19 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
     return [dimension for dimension in space.dimensions if dimension.path in needed_paths]
 
 
-def _lacks(arm: CheckedArm[Any], path: str) -> str:
+def _missing_field_text(arm: CheckedArm[Any], path: str) -> str:
     settings = arm.system.settings
     parents = path.split(".")
     for length in range(2, len(parents)):
         parent = ".".join(parents[:length])
         value = lookup(settings, parent)
         if value is not MISSING and not isinstance(value, Mapping):
-            return f"{arm.name} has no {path}: its {parent} is {shown(value)}"
-    fields = related(path, [field for field, _ in leaves(settings)])
+            return f"{arm.name} has no {path}: its {parent} is {format_value(value)}"
+    fields = sibling_fields(path, [field for field, _ in leaves(settings)])
     return f"{arm.name} has no field {path}. {hint(path, fields)}"
 
 
-def related(path: str, fields: Iterable[str]) -> list[str]:
+def sibling_fields(path: str, fields: Iterable[str]) -> list[str]:
     """Return the fields in the same part of the settings as `path`; all fields if there is no such part."""
     root, every = path.partition(".")[0], list(fields)
     own_fields = [field for field in every if field.partition(".")[0] == root]
@@ -121,7 +128,7 @@ def dimension_keys(path: str, search: Search) -> Keys:
     return ("search", "spaces", places[-1])
 
 
-def ends(domain: Domain) -> tuple[Value, ...]:
+def range_ends(domain: Domain) -> tuple[Value, ...]:
     """Return the least and greatest value of a range, every value of a choice, or the fixed value."""
     match domain:
         case Choice(values):
@@ -131,7 +138,7 @@ def ends(domain: Domain) -> tuple[Value, ...]:
         case Fixed(value):
             return (value,)
         case _:
-            return (domain.low, greatest(domain))
+            return (domain.low, max_value(domain))
 
 
 def assign_params(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.plan import checks
 from orchestrator.plan.ablation_check.built_in_arms import check_built_in_arm
-from orchestrator.plan.ablation_check.effective_settings import Sweep
+from orchestrator.plan.ablation_check.effective_settings import SweepFacts
 from orchestrator.plan.ablation_check.equal_arms import check_equal_arms
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.ablation_check.searched_fields import SearchingArm, check_dimensions
@@ -17,14 +17,14 @@ from orchestrator.plan.arms import BuiltInArm, Progress, resolve_built_in_arms
 from orchestrator.plan.estimate import estimate_arm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import size_problem
-from orchestrator.plan.readings.posthoc import check_posthoc
-from orchestrator.plan.readings.published import check_built_in
+from orchestrator.plan.published.published_checks import check_built_in
+from orchestrator.plan.reevaluation.posthoc import check_posthoc
 from orchestrator.plan.same_tests import check_resampled, check_same_tests
-from orchestrator.plan.space_check.dimensions import measures
+from orchestrator.plan.space_check.dimensions import reason_not_searchable
 from orchestrator.plan.space_check.draws import SettingsCheck
-from orchestrator.plan.space_check.objectives import check_movement, check_objectives
+from orchestrator.plan.space_check.objectives import check_metrics_vary, check_objectives
 from orchestrator.plan.space_check.spaces import common_space
-from orchestrator.plan.training_code.settings import checked, parse_task, validate_draw
+from orchestrator.plan.training_code.settings import parse_settings, parse_task, validate_draw
 from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
@@ -46,16 +46,16 @@ class BuiltIn:
         self._probe = probe or Probe()
         # The ablation check reuses the parameter counts.
         too_large = partial(size_problem, count_parameters=self._probe.parameters)
-        self.settings_check = SettingsCheck(checked, too_large, validate_draw)
-        self._sweep = Sweep()
+        self.settings_check = SettingsCheck(parse_settings, too_large, validate_draw)
+        self._sweep = SweepFacts()
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
         """Return the valid arms, the baseline first."""
-        self._sweep = Sweep(
-            confirmed=spec.confirm is not None,
-            stopped=spec.search is not None and spec.search.stopper is not None,
-            tests=spec.test_splits,
-            searched=Space() if spec.search is None else common_space(spec.search),
+        self._sweep = SweepFacts(
+            is_confirmed=spec.confirm is not None,
+            has_stopper=spec.search is not None and spec.search.stopper is not None,
+            test_splits=spec.test_splits,
+            search_space=Space() if spec.search is None else common_space(spec.search),
         )
         arms = resolve_built_in_arms(spec, faults, progress)
         if not arms or not arms[0].request.is_baseline:
@@ -97,7 +97,7 @@ class BuiltIn:
             checks.check_ranks(spec, arm, faults)
             if spec.search is not None:
                 checks.check_stopper(stopper, spec.search, arm, metrics, faults)
-        check_same_tests(arms, self._sweep.tests, faults)
+        check_same_tests(arms, self._sweep.test_splits, faults)
         check_resampled(spec, arms, faults)
         check_built_in(spec, arms, self._probe, metrics, faults)
         check_posthoc(spec, arms, self._probe, faults)
@@ -109,12 +109,12 @@ class BuiltIn:
         except ValueError:
             return ()  # the ablation check refuses arms that cannot be run
 
-    def measures(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
+    def reason_not_searchable(self, path: str, arms: Sequence[BuiltInArm]) -> str | None:
         """Return why a field that changes how trials are measured must not be searched.
 
         None if the field may be searched.
         """
-        return measures(path, arms, self._sweep.searched.paths)
+        return reason_not_searchable(path, arms, self._sweep.search_space.paths)
 
     def check_arm(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmCheck | None:
         """Return the result of the ablation check; None if the arm cannot be trained."""
@@ -130,13 +130,15 @@ class BuiltIn:
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """Add faults for dimensions without an effect in the arm."""
-        sweep = replace(self._sweep, searched=space)
+        sweep = replace(self._sweep, search_space=space)
         check_dimensions(SearchingArm(arm, search, sweep, self.metrics([arm])), self._probe, faults)
 
-    def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
+    def check_metrics_vary(
+        self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults
+    ) -> None:
         """Add faults for objectives and primary outcomes that are constant for all draws."""
         metrics = self.metrics([arm for arm, _ in spaces])
-        check_movement(spec, spaces, self._probe, metrics, faults)
+        check_metrics_vary(spec, spaces, self._probe, metrics, faults)
 
     def estimate(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
         """Return the cost estimate of the arm."""

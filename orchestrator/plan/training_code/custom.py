@@ -13,17 +13,17 @@ from orchestrator.plan.ablation_check.custom_models import Fingerprint, ModelBui
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, baseline_keys, resolve_arms
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.readings.published import check_published
+from orchestrator.plan.published.published_checks import check_published
 from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import against_declared
-from orchestrator.plan.space_check.spaces import assign_params, related
+from orchestrator.plan.space_check.spaces import assign_params, sibling_fields
 from orchestrator.plan.training_code.settings import SettingFault, setting_faults
 from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec import scalars
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Assignment, Choice, Fixed, Predicate, Space, equality_key
 from search_spaces.paths import MISSING, leaves, lookup, overlap, with_value
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 from trainables.custom.extensions import describe_error
 from trainables.custom.outside import Trainable, dropped_fields
 from trainables.metrics import Metric
@@ -126,7 +126,7 @@ class CustomTrainable:
         fields = [field for field, _ in leaves(baseline.system.settings)]
         written_fields = [field for field in fields if not any(overlap(field, path) for path in added_fields)]
         for path in added_fields:
-            message = f"the baseline has no field {path}. {hint(path, related(path, written_fields))}"
+            message = f"the baseline has no field {path}. {hint(path, sibling_fields(path, written_fields))}"
             faults.add(message, *baseline_keys(path), code=FaultCode.UNKNOWN_FIELD)
 
     def _check_fields(self, arm: Arm, known_settings: Mapping[str, Any], faults: Faults) -> None:
@@ -136,7 +136,7 @@ class CustomTrainable:
             for path in self._unknown_paths(set_path, value, fields, known_settings):
                 self._add_missing_field_fault(path, fields, arm.request.keys(set_path), faults)
 
-    def measures(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - unknown
+    def reason_not_searchable(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - unknown
         """Return None, since it is unknown which fields change measurements."""
         return None
 
@@ -189,7 +189,7 @@ class CustomTrainable:
                 if fault := _misread_text_fault(lookup(arm.system.settings, dimension.path), value):
                     faults.add(f"{dimension.path} {fault}", "search", about=("kind", dimension.path))
 
-    def check_movement(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
+    def check_metrics_vary(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
         """Add no fault, since it is unknown which metrics can vary."""
 
     def estimate(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
@@ -240,13 +240,15 @@ class CustomTrainable:
         for path in _differing_paths(settings, parsed):
             drawn_value, config_value = lookup(settings, path), lookup(parsed, path)
             if path in draw and config_value is not MISSING:
-                message = f"must not be changed by the Config, but {config} makes it {shown(config_value)}"
-                yield SettingFault(path, f"{message}, got {shown(drawn_value)}")
+                message = (
+                    f"must not be changed by the Config, but {config} makes it {format_value(config_value)}"
+                )
+                yield SettingFault(path, f"{message}, got {format_value(drawn_value)}")
             elif MISSING not in (drawn_value, config_value):
                 message = (
                     f"{config} must not change fields that the search does not draw, but changes {path} from "
-                    f"{shown(drawn_value)} to {shown(config_value)}. Trials use the drawn settings: remove "
-                    f"{path} from the Config, and compute it in the training code"
+                    f"{format_value(drawn_value)} to {format_value(config_value)}. Trials use the drawn "
+                    f"settings: remove {path} from the Config, and compute it in the training code"
                 )
                 yield SettingFault(path, message)
 
@@ -257,15 +259,15 @@ class CustomTrainable:
             if _is_changed_number(written_value, kept_value):
                 message = (
                     f"must not be changed by the Config, but config of {self.path} makes {field} "
-                    f"{shown(kept_value)}, got {shown(written_value)}: write {shown(kept_value)} if you want "
-                    "that value"
+                    f"{format_value(kept_value)}, got {format_value(written_value)}: write "
+                    f"{format_value(kept_value)} if you want that value"
                 )
                 faults.add(message, *arm.request.keys(path), about=("kept", field, written_value))
 
     def _add_missing_field_fault(
         self, path: str, known: Mapping[str, Any], keys: Keys, faults: Faults
     ) -> None:
-        names = related(path, [field for field, _ in leaves(known)])
+        names = sibling_fields(path, [field for field, _ in leaves(known)])
         message = f"{self.path} has no field {path}. {hint(path, names)}"
         if self._trainable.config is None:  # only the baseline defines the fields
             message = (
@@ -315,7 +317,7 @@ class CustomTrainable:
             self._progress(f"running {phase} of {self.path} for {arm.name}")
 
         self._builder = self._builder or ModelBuilder(self._trainable)
-        return self._builder.look(arm.system.settings, show)
+        return self._builder.fingerprint(arm.system.settings, show)
 
     def _second_fingerprint(self, arm: Arm) -> Fingerprint:
         """Return the fingerprint of `arm` built a second time; raise ValueError if it cannot be built."""
@@ -342,10 +344,12 @@ class CustomTrainable:
                 checked_settings = self._check_settings(with_value(base, path, value))
                 if isinstance(checked_settings, list):
                     reasons = "; ".join(problem.message for problem in checked_settings)
-                    message = f"the baseline cannot have {path} = {shown(value)}: {reasons}"
+                    message = f"the baseline cannot have {path} = {format_value(value)}: {reasons}"
                     faults.add(message, "posthoc", path, place)
                 elif equality_key(arm_value) == equality_key(value):
-                    message = f"must differ from the trained value: the baseline already has {shown(value)}"
+                    message = (
+                        f"must differ from the trained value: the baseline already has {format_value(value)}"
+                    )
                     faults.add(message, "posthoc", path, place, code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT)
 
 
@@ -365,11 +369,11 @@ def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
         try:
             json.dumps(value, allow_nan=False)
         except ValueError:
-            reason = f"settings are stored as JSON, and {config} makes it {shown(value)}"
+            reason = f"settings are stored as JSON, and {config} makes it {format_value(value)}"
             yield SettingFault(path, f"must be finite, for {reason}; use null where there is no bound")
             continue
         if escape_unstorable_values(value) != value:
-            text = escape_unstorable(shown(value))
+            text = escape_unstorable(format_value(value))
             yield SettingFault(path, f"must be text that can be stored, and {config} makes it {text}")
 
 
@@ -380,14 +384,14 @@ def _misread_text_fault(first: Any, second: Any) -> str | None:
         return None
     if isinstance(value, bool) and text.lower() in TRUTH_WORDS:
         return (
-            f"must be true or false in all arms, got {shown(value)} and the text {text!r}, which Python "
-            "takes for true: write true or false, without quotes"
+            f"must be true or false in all arms, got {format_value(value)} and the text {text!r}, which "
+            "Python takes for true: write true or false, without quotes"
         )
     reads_as_number = _is_number(text) or text.lower() in NUMBER_WORDS
     if isinstance(value, int | float) and not isinstance(value, bool) and reads_as_number:
         return (
-            f"must be a number in all arms, got {shown(value)} and the text {text!r}: write a number or "
-            "null, without quotes"
+            f"must be a number in all arms, got {format_value(value)} and the text {text!r}: write a number "
+            "or null, without quotes"
         )
     return None
 

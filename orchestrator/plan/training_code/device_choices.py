@@ -5,7 +5,7 @@ from typing import Final, get_args
 
 import torch
 
-from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.plan.training_code.settings import ParsedSettings, parse_settings
 from orchestrator.plan.types import Plan
 from trainables.layers.attention.attend import chosen_kernel
 from trainables.layers.block import BlockSettings
@@ -26,8 +26,8 @@ def device_lines(plan: Plan) -> list[str]:
     device = "cuda" if plan.resources.gpus else "cpu"
     arms_by_line: dict[str, list[str]] = {}
     for arm in plan.arms:
-        system = checked(arm.settings)
-        for line in _device_choices(system, device) if isinstance(system, System) else ():
+        system = parse_settings(arm.settings)
+        for line in _device_choices(system, device) if isinstance(system, ParsedSettings) else ():
             arms_by_line.setdefault(line, []).append(arm.name)
     device_text = "On CUDA" if device == "cuda" else "On a CPU"
     suffixes = {
@@ -36,7 +36,7 @@ def device_lines(plan: Plan) -> list[str]:
     return [f"{device_text}, {line}{suffixes.get(line, '')}." for line in arms_by_line]
 
 
-def _device_choices(system: System, device: str) -> Iterator[str]:
+def _device_choices(system: ParsedSettings, device: str) -> Iterator[str]:
     config = system.model
     graph = system.train.graph is True and device == "cuda"
     if (setting := _exit_setting(config)) is not None:

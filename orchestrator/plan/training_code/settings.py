@@ -18,11 +18,11 @@ from orchestrator.spec.retired import RETIRED
 from orchestrator.spec.sizes import too_large_message
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
-from search_spaces.wording import hint, nearest, shown
+from search_spaces.wording import format_value, hint, nearest
 from trainables import catalog
 from trainables.assembly import kernel_misfit, misfit, model_config, ungraphed
 from trainables.custom.extensions import BadName
-from trainables.settings import LATER, MOST, Settings
+from trainables.settings import MAX_INTEGER, OMIT_DEFAULT, Settings
 from trainables.task_catalog import shape, splits, task_config, task_name
 from trainables.training import sources
 from trainables.training.config import TrainConfig, train_config
@@ -64,7 +64,7 @@ class SettingFault:
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class ParsedSettings:
     """Valid settings, as plain values and as parsed by the trainable."""
 
     settings: Mapping[str, Any]
@@ -84,7 +84,7 @@ class ParsedPart:
     """Plain values including all defaults."""
 
 
-def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
+def parse_settings(raw: Mapping[str, Any]) -> ParsedSettings | list[SettingFault]:
     """Return the system that `raw` describes, or all its faults."""
     return _join_parts({root: _read_part(root, raw[root]) for root in ROOTS})
 
@@ -104,10 +104,10 @@ def parse_task(raw: Mapping[str, Any]) -> Settings | None:
 def to_stored_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return `settings` in the form that a plan stores.
 
-    Fields marked as `LATER` are stored only if they are not default.
+    Fields marked as `OMIT_DEFAULT` are stored only if they are not default.
     """
     fields = TrainConfig.model_fields
-    later_defaults = {name: field.default for name, field in fields.items() if LATER in field.metadata}
+    later_defaults = {name: field.default for name, field in fields.items() if OMIT_DEFAULT in field.metadata}
     train = settings["train"].items()
     stored = {
         name: value for name, value in train if name not in later_defaults or value != later_defaults[name]
@@ -115,7 +115,9 @@ def to_stored_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**settings, "train": stored}
 
 
-def _join_parts(parts_by_root: Mapping[str, ParsedPart | list[SettingFault]]) -> System | list[SettingFault]:
+def _join_parts(
+    parts_by_root: Mapping[str, ParsedPart | list[SettingFault]],
+) -> ParsedSettings | list[SettingFault]:
     """Return the system of the parts task, model and train, or all its faults."""
     if problems := [fault for part in parts_by_root.values() if isinstance(part, list) for fault in part]:
         return problems
@@ -137,19 +139,23 @@ def _join_parts(parts_by_root: Mapping[str, ParsedPart | list[SettingFault]]) ->
     for path, find_misfit in checks.items():
         if (reason := find_misfit()) is not None:
             return [SettingFault(path, reason)]
-    return System({root: part.settings for root, part in parts.items()}, task, model, train, task_shape)
+    return ParsedSettings(
+        {root: part.settings for root, part in parts.items()}, task, model, train, task_shape
+    )
 
 
-def validate_draw(settings: Mapping[str, Any], draw: Assignment) -> System | list[SettingFault] | None:
-    """Return the result of `checked` for `settings` combined with `draw`; None if a path does not exist."""
+def validate_draw(
+    settings: Mapping[str, Any], draw: Assignment
+) -> ParsedSettings | list[SettingFault] | None:
+    """Return the result of `parse_settings` for `settings` with `draw`; None if a path does not exist."""
     try:
         drawn_settings = with_values(settings, draw)
     except ValueError:
         return None
-    return checked(drawn_settings)
+    return parse_settings(drawn_settings)
 
 
-def widths(system: System) -> dict[str, int | None]:
+def widths(system: ParsedSettings) -> dict[str, int | None]:
     """Return every width of the model by dotted path; None for a width that derives from another."""
     return {path: value for path, value in leaves(system.settings["model"]) if path.endswith("width")}
 
@@ -164,7 +170,7 @@ def common_factor(first: Mapping[str, int | None], second: Mapping[str, int | No
     return factor
 
 
-def divide_widths_by(system: System, factor: int) -> System:
+def divide_widths_by(system: ParsedSettings, factor: int) -> ParsedSettings:
     """Return `system` with every width of its model divided by `factor`.
 
     Short vectors also show the effect of a setting, at a fraction of the cost. Derived widths remain
@@ -174,8 +180,8 @@ def divide_widths_by(system: System, factor: int) -> System:
     model = system.settings["model"]
     if factor == 1 or catalog.is_custom("models", model["name"]):
         return system
-    divided_system = checked({**system.settings, "model": _divide_widths(model, factor)})
-    return divided_system if isinstance(divided_system, System) else system
+    divided_system = parse_settings({**system.settings, "model": _divide_widths(model, factor)})
+    return divided_system if isinstance(divided_system, ParsedSettings) else system
 
 
 def _divide_widths(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
@@ -235,9 +241,9 @@ def _large_number_faults(root: str, config: Settings) -> list[SettingFault]:
     if not _LARGE_INTEGER.search(config.model_dump_json()):
         return []
     return [
-        SettingFault(path, too_large_message(MOST, value), FaultCode.OVERSIZED_VALUE)
+        SettingFault(path, too_large_message(MAX_INTEGER, value), FaultCode.OVERSIZED_VALUE)
         for path, value in _integers_by_path(config.model_dump(), f"{root}.")
-        if not path.endswith("seed") and value > MOST
+        if not path.endswith("seed") and value > MAX_INTEGER
     ]
 
 
@@ -295,13 +301,13 @@ def _setting_fault(
             return SettingFault(path, message.removeprefix("Value error, "))
         case kind if kind in _EXPECTED_VALUES:
             expected = _EXPECTED_VALUES[kind].format(**error.get("ctx", {}))
-            return SettingFault(path, f"must be {expected}, got {shown(value)}")
+            return SettingFault(path, f"must be {expected}, got {format_value(value)}")
         case "literal_error":
             suggestion = nearest(value, _QUOTED_TEXT.findall(message)) if isinstance(value, str) else None
             question = f". Did you mean {suggestion!r}?" if suggestion is not None else ""
-            return SettingFault(path, f"{_fault_message(message)}, got {shown(value)}{question}")
+            return SettingFault(path, f"{_fault_message(message)}, got {format_value(value)}{question}")
         case _:
-            return SettingFault(path, f"{_fault_message(message)}, got {shown(value)}")
+            return SettingFault(path, f"{_fault_message(message)}, got {format_value(value)}")
 
 
 def _fault_message(message: str) -> str:

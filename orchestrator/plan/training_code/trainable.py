@@ -40,7 +40,7 @@ class TrainableForPlan(Protocol):
     def check(self, spec: Spec, arms: Arms, stopper: "ComponentChoice | None", faults: Faults) -> None:
         """Add faults of the spec and its arms, except faults of the search space."""
 
-    def measures(self, path: str, arms: Arms) -> str | None:
+    def reason_not_searchable(self, path: str, arms: Arms) -> str | None:
         """Return why a field that changes how trials are measured must not be searched.
 
         None if the field may be searched.
@@ -60,7 +60,7 @@ class TrainableForPlan(Protocol):
     def check_space(self, arm: CheckedArm[Any], space: Space, search: Search, faults: Faults) -> None:
         """Add faults for dimensions without an effect in the arm."""
 
-    def check_movement(
+    def check_metrics_vary(
         self, spec: Spec, spaces: Sequence[tuple[CheckedArm[Any], Space]], faults: Faults
     ) -> None:
         """Add faults for objectives and primary outcomes that are constant for all draws."""

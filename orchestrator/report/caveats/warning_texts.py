@@ -13,11 +13,11 @@ from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.types import UNRUN_OUTCOMES, ArmTally, ArmVerdict, Report
 from orchestrator.statistics.verdicts import MIN_VERDICT_SEEDS
 from orchestrator.trials import READ_FROM_OTHERS, OutcomeKind, numbered
-from search_spaces.dimensions import same
-from search_spaces.wording import amount, listed
+from search_spaces.dimensions import are_equal
+from search_spaces.wording import amount, join_words
 
 DIVERGED = OutcomeKind.DIVERGED.value
-FAILED_KINDS = frozenset(kind.value for kind in OutcomeKind if kind.failed)
+FAILED_KINDS = frozenset(kind.value for kind in OutcomeKind if kind.is_failure)
 ValuesBySeed = tuple[tuple[int, float], ...]
 IDENTICAL_RESULTS_WARNING = (
     "{arms} measured identical {metrics} in each of {seeds}, although seeds differ. The differing "
@@ -207,7 +207,8 @@ def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
         return []
     arm_values, reference_values = ({**changes.dropped, **changes.chosen} for changes in (arm, reference))
     if not all(
-        path in reference_values and same(value, reference_values[path]) for path, value in arm_values.items()
+        path in reference_values and are_equal(value, reference_values[path])
+        for path, value in arm_values.items()
     ):
         return []
     return [f"{path} = {value_words(value)}" for path, value in arm_values.items()]
@@ -227,7 +228,7 @@ def _identical_results(report: Report) -> Iterator[str]:
     for values, arms in groups.items():
         if len(arms) > 1:
             metrics, seeds = " and ".join(metric for metric, _ in values), amount(len(values[0][1]), "seed")
-            yield IDENTICAL_RESULTS_WARNING.format(arms=listed(arms), metrics=metrics, seeds=seeds)
+            yield IDENTICAL_RESULTS_WARNING.format(arms=join_words(arms), metrics=metrics, seeds=seeds)
 
 
 def _constant_outcomes(report: Report) -> list[str]:
@@ -266,7 +267,7 @@ def _bounded_outcomes(report: Report) -> list[str]:
                 break
     return [
         BOUNDED_OUTCOME_WARNING.format(
-            arms=listed([*arms]), margin=margin, bound=bound, metric=metric, what=bound_name
+            arms=join_words([*arms]), margin=margin, bound=bound, metric=metric, what=bound_name
         )
         for (metric, bound, bound_name), arms in arms_by_bound.items()
     ]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.report.results.number_formats import format_number
 from orchestrator.report.results.types import ArmVerdict, Report
-from search_spaces.wording import listed
+from search_spaces.wording import join_words
 
 DIFFERENCE_KINDS = ("better", "worse", "higher", "lower")
 """Verdicts that state a difference."""
@@ -53,7 +53,7 @@ def _difference_sentences(
         reason = f" ({reasons[arm]})" if reasons.get(arm) else ""
         search_text = " at the settings found by one search" if arm_verdicts[0].covers == "one search" else ""
         pooling_text = " on average over all contexts" if arm_verdicts[0].pooled else ""
-        changes = listed([_describe_change(report, verdict) for verdict in arm_verdicts])
+        changes = join_words([_describe_change(report, verdict) for verdict in arm_verdicts])
         yield f"{arm}{reason} {changes}{pooling_text}{search_text}."
     if len(arms) > MAX_ARMS:
         yield f"{len(arms) - MAX_ARMS} further arms differ from their references."
@@ -79,6 +79,6 @@ def _outcomes_by_arms(verdicts: Sequence[ArmVerdict]) -> str:
         mark = " (exploratory)" if verdict.exploratory else ""
         arms.setdefault(verdict.metric, {})[verdict.arm + mark] = None
     return "; ".join(
-        f"{listed([*names]) if len(names) <= 2 * MAX_ARMS else f'{len(names)} arms'} in {metric}"
+        f"{join_words([*names]) if len(names) <= 2 * MAX_ARMS else f'{len(names)} arms'} in {metric}"
         for metric, names in arms.items()
     )

@@ -14,7 +14,7 @@ from orchestrator.report.results.number_formats import format_number
 from orchestrator.report.results.searches import relative_position
 from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.trials import OutcomeKind, Record
-from search_spaces.dimensions import Choice, Dimension, Fixed, same
+from search_spaces.dimensions import Choice, Dimension, Fixed, are_equal
 from search_spaces.wording import amount
 
 MAX_LISTED: Final = 8
@@ -95,7 +95,7 @@ def _have_different_choices(dimension: Dimension, first: Sequence[Any], second: 
     if not first or not second:
         return False
     if isinstance(dimension.domain, Choice | Fixed):
-        return not any(same(*pair) for pair in product(first, second))
+        return not any(are_equal(*pair) for pair in product(first, second))
     positions = ([relative_position(dimension, value) for value in values] for values in (first, second))
     low, high = sorted(positions, key=min)
     return max(low) < min(high) and median(high) - median(low) >= MIN_CHOICE_DISTANCE
@@ -118,7 +118,7 @@ def _one_finished_trial_warnings(plan: Plan, records: Sequence[Record]) -> Itera
     num_ended, num_finished = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for record in records:
         if record.phase == SEARCH and record.outcome is not None:
-            num_ended[record.arm, record.repeat] += record.outcome.final
+            num_ended[record.arm, record.repeat] += record.outcome.is_final
             num_finished[record.arm, record.repeat] += record.outcome is OutcomeKind.FINISHED
     for (arm, repeat), num_planned in planned_counts.items():
         if num_planned > 1 and num_finished[arm, repeat] == 1 and num_ended[arm, repeat] >= num_planned:

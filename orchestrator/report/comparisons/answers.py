@@ -34,7 +34,7 @@ from orchestrator.statistics.paired import Key, PairedEstimate
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import MIN_VERDICT_SEEDS, Verdict, verdict
 from orchestrator.trials import OutcomeKind, Record
-from search_spaces.wording import amount, listed
+from search_spaces.wording import amount, join_words
 from trainables.metrics import Metric, split_and_quantity
 
 
@@ -113,13 +113,13 @@ def arm_effects(comparisons: Comparisons, metrics: Sequence[str]) -> Iterator[Ef
         lacks_values = pair[0] not in verdicts_by_arm and _lacks_values(missing, (pair,), metric, results)
         is_complete = not lacks_values and not untested_reason
         is_tested = primary_estimate is not None and (
-            is_complete or (primary_estimate.missing > 0 and not untested_reason)
+            is_complete or (primary_estimate.num_missing > 0 and not untested_reason)
         )
         span = results.span_of_difference(metric, *pair)
         mean_difference = (
             paired_estimate(primary_estimate, span) if primary_estimate else estimate(values, span=span)
         )
-        units = primary_estimate.by_seed.values() if primary_estimate else values
+        units = primary_estimate.differences.values() if primary_estimate else values
         yield Effect(
             arm=pair[0],
             reference=pair[1],
@@ -129,7 +129,7 @@ def arm_effects(comparisons: Comparisons, metrics: Sequence[str]) -> Iterator[Ef
             primary=primary_estimate is not None,
             p=primary_estimate.p if primary_estimate and is_tested else None,
             p_sign_flips=sign_flip_p(values) if primary_estimate and is_complete else None,
-            spread_raised=primary_estimate.raised if primary_estimate else False,
+            spread_raised=primary_estimate.is_spread_bounded if primary_estimate else False,
             wins=win_share(units, comparisons.goal(metric), has_interval=mean_difference.low is not None),
         )
 
@@ -162,7 +162,9 @@ def make_verdict(
     """
     plan, results = comparisons.plan, comparisons.results
     missing = _missing_seeds(contrast.arms, comparisons)
-    is_untested = _lacks_values(missing, contrast.pairs, metric, results) and not (paired and paired.missing)
+    is_untested = _lacks_values(missing, contrast.pairs, metric, results) and not (
+        paired and paired.num_missing
+    )
     has_few_seeds, margin = _has_few_seeds(paired), comparisons.margin(metric)
     goal, num_failed = comparisons.goal(metric), missing.num_lost if is_untested or paired is None else 0
     statement = verdict(paired, margin=margin, better=goal, num_failed=num_failed, unit=results.unit)
@@ -196,9 +198,9 @@ def make_verdict(
         context="" if contrast.contexts else assignments(plan.arm(contrast.arm).context),
         pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
         covers=coverage,
-        missing=paired.missing if paired else 0,
+        missing=paired.num_missing if paired else 0,
         wins=paired_win_share(paired, goal) if paired else None,
-        prior=paired.prior if paired and not paired.missing else None,
+        prior=paired.prior if paired and not paired.num_missing else None,
         waiting=missing.num_open,
         exploratory=bool(exploratory) and not has_no_result and not is_undecided,
     )
@@ -329,14 +331,14 @@ def _comparisons_at_looks(verdicts_by_arm: Mapping[str, EarlyVerdict]) -> dict[K
     return {
         (arm, metric): paired
         for arm, look in verdicts_by_arm.items()
-        for metric, paired in look.found.items()
+        for metric, paired in look.comparisons.items()
     }
 
 
 def _verdict_at_look(comparisons: Comparisons, decision: EarlyVerdict, metric: str) -> ArmVerdict:
     """Return the verdict of the look that decided the arm; later seeds of the reference do not change it."""
     plan = comparisons.plan
-    verdict, paired = decision.verdicts[metric], decision.found[metric]
+    verdict, paired = decision.verdicts[metric], decision.comparisons[metric]
     pair = (decision.arm, plan.arm(decision.arm).reference)
     coverage = interval_coverage(plan, pair)
     arm_verdict = ArmVerdict(
@@ -358,9 +360,9 @@ def _verdict_at_look(comparisons: Comparisons, decision: EarlyVerdict, metric: s
 
 def too_few_differences(paired: PairedEstimate | None) -> tuple[float, ...]:
     """Return the differences by seed, or repeat, if they are too few for a verdict; empty otherwise."""
-    if paired is None or paired.missing or not 1 < paired.n < MIN_VERDICT_SEEDS:
+    if paired is None or paired.num_missing or not 1 < paired.n < MIN_VERDICT_SEEDS:
         return ()
-    return tuple(paired.by_seed[unit] for unit in sorted(paired.by_seed))
+    return tuple(paired.differences[unit] for unit in sorted(paired.differences))
 
 
 def verdict_line(
@@ -374,7 +376,7 @@ def verdict_line(
         contexts: Contexts of a verdict on their mean.
         too_few: Differences that replace the interval, which is meaningless for so few.
     """
-    arm = f"{verdict.arm}, mean over {listed(contexts)}" if contexts else verdict.arm
+    arm = f"{verdict.arm}, mean over {join_words(contexts)}" if contexts else verdict.arm
     p = "" if verdict.p is None else f", p={format_p(verdict.p, verdict.level)}"
     if verdict.difference is None:
         difference = ""
@@ -388,7 +390,7 @@ def verdict_line(
 
 def unended_seeds(plan: Plan, records: Iterable[Record]) -> dict[str, set[int]]:
     """Return the seeds of each arm that have not ended."""
-    ended_ids = {record.trial_id for record in records if record.outcome and record.outcome.final}
+    ended_ids = {record.trial_id for record in records if record.outcome and record.outcome.is_final}
     seeds_by_arm: dict[str, set[int]] = defaultdict(set)
     for trial in plan.trials:
         if trial.phase == "confirm" and trial.trial_id not in ended_ids:
@@ -418,7 +420,11 @@ def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:
         return {}
     confirmed: dict[tuple[str, int], Mapping[str, float] | None] = {}
     for record in results.records:
-        if record.outcome is not None and record.outcome.final and record.outcome is not OutcomeKind.SKIPPED:
+        if (
+            record.outcome is not None
+            and record.outcome.is_final
+            and record.outcome is not OutcomeKind.SKIPPED
+        ):
             metrics = record.last.metrics if record.last is not None else None
             confirmed[record.arm, record.seed] = metrics_for_look(record.outcome, metrics)
     return verdicts_at_looks(plan, confirmed)
@@ -427,4 +433,4 @@ def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:
 def decision_time_text(plan: Plan, decision: EarlyVerdict) -> str:
     """Return the number of seeds or repeats at which an arm was decided, and the level of its interval."""
     seeds = amount(plan.num_units, plan.unit)
-    return f"ended after {decision.seeds} of {seeds}, interval at level {decision.level:g}"
+    return f"ended after {decision.num_seeds} of {seeds}, interval at level {decision.level:g}"

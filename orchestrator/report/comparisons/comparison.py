@@ -22,7 +22,7 @@ from orchestrator.report.results.seed_results import (
     merge_late_splits,
 )
 from orchestrator.report.results.statistics import Estimate, clip_interval, estimate, welch_difference
-from orchestrator.report.results.types import Cell, Report
+from orchestrator.report.results.types import ArmResult, Report
 from orchestrator.spec.differences import Difference, differences
 from orchestrator.statistics.paired import subtract
 from orchestrator.trials import OutcomeKind, Record
@@ -214,7 +214,7 @@ def _metric_span(sweep: SweepData, arm: str, metric: str) -> ValueRange:
 ValuesBySeedGroup = Mapping[tuple[int, ...], float]
 
 
-def _values_by_seeds(sweep: SweepData, cell: Cell) -> ValuesBySeedGroup:
+def _values_by_seeds(sweep: SweepData, cell: ArmResult) -> ValuesBySeedGroup:
     """Return independent observations by their confirm seeds."""
     seeds = dict(sweep.report.unit_seeds)
     return {seeds.get(unit, (unit,)): value for unit, value in cell.by_unit}
@@ -233,7 +233,7 @@ def _estimate_difference(first: ValuesBySeedGroup, second: ValuesBySeedGroup) ->
     return Estimate(min(len(first), len(second)), mean, low, high), f"Welch, {shared_text} in both"
 
 
-def _failed_seeds_text(*labelled_cells: tuple[str, Cell]) -> str:
+def _failed_seeds_text(*labelled_cells: tuple[str, ArmResult]) -> str:
     """Return the number of failed seeds of each sweep as text; empty if none failed."""
     message = ", ".join(
         f"{amount(cell.failed, 'seed')} in {label}" for label, cell in labelled_cells if cell.failed

@@ -179,7 +179,7 @@ class Comparisons:
         for contrast in group.contrasts:
             if any(unvaried_arms.issuperset(pair) for pair in contrast.pairs):
                 for key in [key for key in estimates if key[0] == contrast.arm]:
-                    estimates[key] = estimates[key].without_interval
+                    estimates[key] = estimates[key].drop_interval
         return estimates
 
 

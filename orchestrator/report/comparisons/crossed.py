@@ -102,8 +102,7 @@ def _compare_pairs(
     estimates = estimate_differences(differences, family=family, level=answer.level, resolutions=steps)
     unvaried_keys = {pair.key for pair in pairs if all(map(results.is_equal_in_all_seeds, pair.names))}
     return {
-        key: paired.without_interval if key[0] in unvaried_keys else paired
-        for key, paired in estimates.items()
+        key: paired.drop_interval if key[0] in unvaried_keys else paired for key, paired in estimates.items()
     }
 
 

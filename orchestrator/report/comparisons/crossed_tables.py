@@ -8,11 +8,11 @@ from orchestrator.report.results.number_formats import (
     format_win_share,
     win_share_title,
 )
-from orchestrator.report.results.types import ArmVerdict, CrossVerdict, Grid, Report
+from orchestrator.report.results.types import ArmVerdict, CrossVerdict, Report, TextTable
 from search_spaces.wording import amount
 
 
-def crossed_tables(report: Report, metric: str) -> Iterator[Grid]:
+def crossed_tables(report: Report, metric: str) -> Iterator[TextTable]:
     """Yield the table of all differences at given settings in one primary outcome."""
     verdicts = [verdict for verdict in report.crossed if verdict.metric == metric]
     if not verdicts:
@@ -29,7 +29,7 @@ def crossed_tables(report: Report, metric: str) -> Iterator[Grid]:
     share = win_share_title(verdict.wins for verdict in verdicts)
     headers = ("arm", "at the settings of", "finished", "difference", share, "p", "verdict")
     title = f"{metric}, both at the same settings: mean difference, {family_text}"
-    yield Grid(title, headers, rows, stacked=True)
+    yield TextTable(title, headers, rows, stacked=True)
 
 
 def result_cells(verdict: ArmVerdict | CrossVerdict, margin: float | None) -> tuple[str, ...]:

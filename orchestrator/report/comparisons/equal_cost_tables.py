@@ -6,7 +6,7 @@ from orchestrator.plan.display.format import format_amount
 from orchestrator.report.comparisons.equal_cost import EqualCost
 from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.results.types import Grid, Report
+from orchestrator.report.results.types import Report, TextTable
 
 EQUAL_COST_TITLE = (
     "exploratory: arms at the cost of their references, interpolated between the re-evaluations of each "
@@ -18,13 +18,13 @@ SETTING_EFFECTS_TITLE = (
 )
 
 
-def equal_cost_tables(report: Report) -> Iterator[Grid]:
+def equal_cost_tables(report: Report) -> Iterator[TextTable]:
     """Yield the tables, if the report has re-evaluations under other settings."""
     if report.equal_costs:
         headers = ("arm", "outcome", "cost", "its own", "equal", "by", "as trained", "at equal cost")
         title = EQUAL_COST_TITLE + (BEST_PARAMS_CLAUSE if report.assignments > 1 else "")
         rows = tuple(_equal_cost_row(row, report.unit) for row in report.equal_costs)
-        yield Grid(title, headers, rows, stacked=True)
+        yield TextTable(title, headers, rows, stacked=True)
     if effects := {(row.arm, row.setting, row.metric): row.estimate for row in report.setting_effects}:
         metrics = dict.fromkeys(metric for _, _, metric in effects)
         num_failed = {(cell.arm, cell.setting, cell.metric): cell.failed for cell in report.posthoc}
@@ -37,7 +37,7 @@ def equal_cost_tables(report: Report) -> Iterator[Grid]:
         rows = tuple(
             (*setting, *(format_cell((*setting, metric)) for metric in metrics)) for setting in settings
         )
-        yield Grid(SETTING_EFFECTS_TITLE, ("arm", "setting", *metrics), rows, stacked=True)
+        yield TextTable(SETTING_EFFECTS_TITLE, ("arm", "setting", *metrics), rows, stacked=True)
 
 
 def _format_with_seeds(estimate: Estimate, seeds: int) -> str:

@@ -63,7 +63,7 @@ def factorial_effects(comparisons: Comparisons) -> Iterator[FactorialEffect]:
     for term, metric, cell in wanted_effects:
         arms = [*cells[cell].values()]
         paired = estimates.get((_effect_key(cell, term), metric))
-        is_constant = paired is not None and paired.n > 1 and not deviation([*paired.by_seed.values()])
+        is_constant = paired is not None and paired.n > 1 and not deviation([*paired.differences.values()])
         pairs = [(arm, cell) for arm in arms if arm != cell]
         untested_reason = find_untested_reason(plan, pairs, metric, results)
         missing = missing_seeds[cell] + ((untested_reason.text,) if untested_reason else ())
@@ -76,7 +76,7 @@ def factorial_effects(comparisons: Comparisons) -> Iterator[FactorialEffect]:
             cell=cell,
             estimate=paired_estimate(paired, difference_range(span, span)) if paired else None,
             p=paired.p if paired and not is_constant and not missing else None,
-            by_seed=tuple(paired.by_seed.items()) if paired else (),
+            by_seed=tuple(paired.differences.items()) if paired else (),
             family=len(wanted_effects),
             level=answer.level,
             lacking=missing,

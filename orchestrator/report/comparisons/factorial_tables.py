@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.number_formats import format_interval, format_number, format_p
-from orchestrator.report.results.types import Grid, Report
+from orchestrator.report.results.types import Report, TextTable
 from search_spaces.wording import amount
 
 MAX_LISTED_SEEDS = 2
 """Maximum number of missing seeds explained in a row; report.json has all of them."""
 
 
-def factorial_tables(report: Report) -> Iterator[Grid]:
+def factorial_tables(report: Report) -> Iterator[TextTable]:
     """Yield one table per outcome, each followed by one with the value of every seed or repeat."""
     for metric in dict.fromkeys(effect.metric for effect in report.factorial):
         effects = [effect for effect in report.factorial if effect.metric == metric]
@@ -23,11 +23,11 @@ def factorial_tables(report: Report) -> Iterator[Grid]:
         if not any(effect.lacking for effect in effects):
             headers, rows = headers[:-1], [row[:-1] for row in rows]
         kinds = "exploratory main effects (with minus without) and interactions"
-        yield Grid(f"{metric}, {kinds}: mean and interval, {family}", headers, tuple(rows))
+        yield TextTable(f"{metric}, {kinds}: mean and interval, {family}", headers, tuple(rows))
         yield from _seed_table(report, metric, dict(zip(names, effects, strict=True)))
 
 
-def _seed_table(report: Report, metric: str, effects: Mapping[str, FactorialEffect]) -> Iterator[Grid]:
+def _seed_table(report: Report, metric: str, effects: Mapping[str, FactorialEffect]) -> Iterator[TextTable]:
     """Yield a table of the values of all seeds, because a mean hides a seed that collapsed."""
     values = {name: dict(effect.by_seed) for name, effect in effects.items()}
     units = [unit for unit, _ in report.unit_seeds if any(unit in by_unit for by_unit in values.values())]
@@ -37,7 +37,7 @@ def _seed_table(report: Report, metric: str, effects: Mapping[str, FactorialEffe
     )
     if units:
         title = f"{metric}, main effects and interactions {report.unit} by {report.unit}"
-        yield Grid(title, ("components", *map(str, units)), rows)
+        yield TextTable(title, ("components", *map(str, units)), rows)
 
 
 def _effect_name(effect: FactorialEffect, has_several_cells: bool) -> str:

@@ -6,7 +6,7 @@ from statistics import fmean, stdev, variance
 
 from orchestrator.plan.display.format import setting_words
 from orchestrator.report.results.number_formats import format_number
-from orchestrator.report.results.types import Grid, Report
+from orchestrator.report.results.types import Report, TextTable
 from orchestrator.statistics.decision_chance import DecisionChance
 from search_spaces.wording import amount
 
@@ -16,7 +16,7 @@ NUM_DIGITS = 4
 """Digits of chosen values."""
 
 
-def chosen_settings_table(report: Report) -> Iterator[Grid]:
+def chosen_settings_table(report: Report) -> Iterator[TextTable]:
     """Yield the table of the settings that every repeat of every search chose, if searches are repeated."""
     rows = [
         (tally.arm, str(repeat), setting_words(assignment, NUM_DIGITS))
@@ -26,10 +26,10 @@ def chosen_settings_table(report: Report) -> Iterator[Grid]:
     ]
     if rows:
         title = "settings that each repeat of the search chose"
-        yield Grid(title, ("arm", "repeat", "chosen"), tuple(rows))
+        yield TextTable(title, ("arm", "repeat", "chosen"), tuple(rows))
 
 
-def seed_tables(report: Report, metric: str) -> Iterator[Grid]:
+def seed_tables(report: Report, metric: str) -> Iterator[TextTable]:
     """Yield the table of every seed's value, because a mean hides a seed that collapsed."""
     failures = {tally.arm: dict(tally.failures) for tally in report.tallies}
     texts_by_arm: dict[str, dict[int, str]] = {}
@@ -48,10 +48,10 @@ def seed_tables(report: Report, metric: str) -> Iterator[Grid]:
         title += " after the repeat of the search"
         repeat_of = {seed: repeat for repeat, unit_seeds in report.unit_seeds for seed in unit_seeds}
         names |= {seed: f"{repeat_of[seed]}: {seed}" for seed in seeds if seed in repeat_of}
-    yield Grid(title, ("arm", *names.values()), rows, narrow=True)
+    yield TextTable(title, ("arm", *names.values()), rows, narrow=True)
 
 
-def decision_chance_tables(report: Report, metric: str) -> Iterator[Grid]:
+def decision_chance_tables(report: Report, metric: str) -> Iterator[TextTable]:
     """Yield the table of the chance that more seeds or repeats decide undecided arms."""
     chances = {
         verdict.arm: {chance.more: chance for chance in reversed(verdict.outlooks)}
@@ -68,14 +68,14 @@ def decision_chance_tables(report: Report, metric: str) -> Iterator[Grid]:
         "find 8 times in 10"
     )
     if rows:
-        yield Grid(title, ("arm", *(amount(number, f"more {report.unit}") for number in numbers)), rows)
+        yield TextTable(title, ("arm", *(amount(number, f"more {report.unit}") for number in numbers)), rows)
 
 
 def _format_chance(chance: DecisionChance | None) -> str:
     return "-" if chance is None else f"{chance.chance:.0%}, {format_number(chance.difference)}"
 
 
-def deviation_tables(report: Report, metric: str) -> Iterator[Grid]:
+def deviation_tables(report: Report, metric: str) -> Iterator[TextTable]:
     """Yield standard deviations between repeats of the search and between the seeds of one repeat."""
     rows = []
     for arm in report.arms if report.repeats > 1 else ():
@@ -96,4 +96,4 @@ def deviation_tables(report: Report, metric: str) -> Iterator[Grid]:
         rows.append((arm, format_number(stdev(means.values())), deviation_of_seeds))
     if rows:
         title = f"{metric}, standard deviations: of the means of repeats, and of seeds within a repeat"
-        yield Grid(title, ("arm", "between repeats", "within a repeat"), tuple(rows))
+        yield TextTable(title, ("arm", "between repeats", "within a repeat"), tuple(rows))

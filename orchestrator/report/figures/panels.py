@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.report.figures.course_figures import cost_panels, curve_panels, depth_panels
+from orchestrator.report.figures.curve_figures import cost_panels, curve_panels, depth_panels
 from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
 from orchestrator.report.figures.search_figures import search_panels
 from orchestrator.report.figures.style import Panel, render_panel

@@ -18,9 +18,9 @@ from orchestrator.report.figures.style import (
     draw_key,
     shorten,
 )
-from orchestrator.report.results.searches import SearchCourse, SearchTrial
+from orchestrator.report.results.searches import SearchHistory, SearchTrial
 from orchestrator.statistics.search_quality import ExpectedBest
-from search_spaces.dimensions import Choice, Dimension, Domain, Float, Int, Powers, same
+from search_spaces.dimensions import Choice, Dimension, Domain, Float, Int, Powers, are_equal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ WORST_SHARE = 0.1
 """Share of the worst trials that is outside of the axes."""
 
 
-def search_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
+def search_panels(course: SearchHistory, arm_index: int) -> Iterator[Panel]:
     """Yield the panels of one arm; `arm_index` is its number among the arms that search."""
     if not course.finished_trials:
         return
@@ -49,7 +49,7 @@ def search_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     yield from _slice_panels(course, arm_index)
 
 
-def _progress_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
+def _progress_panels(course: SearchHistory, arm_index: int) -> Iterator[Panel]:
     expected = course.expected_bests
     metric = course.objectives[0].metric
     best_end = _best_end([points[-1] for points in _best_so_far_curves(course)], course)
@@ -73,17 +73,17 @@ def _progress_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
         )
 
 
-def _best_so_far_curves(course: SearchCourse) -> list[tuple[tuple[int, float, float], ...]]:
+def _best_so_far_curves(course: SearchHistory) -> list[tuple[tuple[int, float, float], ...]]:
     """Return the curve of the best value so far of every repeat that has a finished trial."""
     return [points for repeat in range(course.repeats) if (points := course.best_so_far_of_repeat(repeat))]
 
 
-def _best_end(ends: Sequence[tuple[int, float, float]], course: SearchCourse) -> tuple[int, float, float]:
+def _best_end(ends: Sequence[tuple[int, float, float]], course: SearchHistory) -> tuple[int, float, float]:
     """Return the last point of the repeat with the best value."""
     return (max if course.objectives[0].goal == "max" else min)(ends, key=lambda end: end[2])
 
 
-def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[ExpectedBest], axis: int) -> None:
+def _paint_progress(axes: "Axes", course: SearchHistory, expected: Sequence[ExpectedBest], axis: int) -> None:
     if expected:
         _paint_expected(axes, course, expected, axis)
     ends: list[tuple[float, float]] = []
@@ -106,7 +106,7 @@ def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
     draw_key(axes, -0.14, columns=3, handlelength=1.2, columnspacing=0.9, fontsize=7.5)
 
 
-def _paint_expected(axes: "Axes", course: SearchCourse, expected: Sequence[ExpectedBest], axis: int) -> None:
+def _paint_expected(axes: "Axes", course: SearchHistory, expected: Sequence[ExpectedBest], axis: int) -> None:
     hours = sum(trial.device_hours for trial in course.trials) / len(course.trials)
     positions = [best.draws * (hours if axis else 1) for best in expected]
     lows, highs = [best.low for best in expected], [best.high for best in expected]
@@ -115,7 +115,7 @@ def _paint_expected(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
     axes.plot(positions, means, color=ORANGE, linestyle="--", label="expected, middle 80%")
 
 
-def _limit_values(axes: "Axes", course: SearchCourse, values: Sequence[float]) -> None:
+def _limit_values(axes: "Axes", course: SearchHistory, values: Sequence[float]) -> None:
     """Cut the worst tenth of the values off the axis of values."""
     ordered = sorted(values, reverse=course.objectives[0].goal == "max")
     ends = ordered[0], ordered[min(len(ordered) - 1, int(len(ordered) * (1 - WORST_SHARE)))]
@@ -128,7 +128,7 @@ def _every_kth(values: Sequence[T]) -> list[T]:
     return list(values[:: -(-len(values) // MAX_DRAWN_TRIALS) or 1])
 
 
-def _importance_panel(course: SearchCourse, name: str) -> Panel:
+def _importance_panel(course: SearchHistory, name: str) -> Panel:
     assert course.importance is not None, "an importance panel needs importances"
     shares = list(course.importance.shares.items())
     message = ", ".join(f"{path} {share:.0%}" for path, share in shares)
@@ -156,7 +156,7 @@ def _paint_importance(axes: "Axes", shares: Sequence[tuple[str, float]]) -> None
     axes.spines["left"].set_visible(False)
 
 
-def _slice_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
+def _slice_panels(course: SearchHistory, arm_index: int) -> Iterator[Panel]:
     ranked_paths = list(course.importance.shares) if course.importance else []
     order = {path: rank for rank, path in enumerate(ranked_paths)}
     dimensions = sorted(course.dimensions, key=lambda dimension: order.get(dimension.path, len(order)))
@@ -179,7 +179,7 @@ def _slice_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
 
 
 def _paint_slice(
-    axes: "Axes", course: SearchCourse, dimension: Dimension, trials: Sequence[SearchTrial]
+    axes: "Axes", course: SearchHistory, dimension: Dimension, trials: Sequence[SearchTrial]
 ) -> None:
     best = course.best
     points = [(_axis_position(dimension, trial), trial.values[0]) for trial in _every_kth(trials)]
@@ -214,12 +214,12 @@ def _mark_domain(axes: "Axes", domain: Domain) -> None:
 def _axis_position(dimension: Dimension, trial: SearchTrial) -> float:
     value = trial.assignment[dimension.path]
     if isinstance(dimension.domain, Choice):
-        return next(place for place, choice in enumerate(dimension.domain.values) if same(choice, value))
+        return next(place for place, choice in enumerate(dimension.domain.values) if are_equal(choice, value))
     assert isinstance(value, int | float), "values of ranges are numbers"
     return float(value)
 
 
-def _front_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
+def _front_panels(course: SearchHistory, arm_index: int) -> Iterator[Panel]:
     first, *others = course.objectives
     for index, objective in enumerate(others, start=1):
         message = "; ".join(f"{trial.values[0]:.4g}, {trial.values[index]:.4g}" for trial in course.front)
@@ -245,7 +245,7 @@ def _front_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
         )
 
 
-def _paint_front(axes: "Axes", course: SearchCourse, index: int) -> None:
+def _paint_front(axes: "Axes", course: SearchHistory, index: int) -> None:
     points = [(trial.values[index], trial.values[0]) for trial in _every_kth(course.finished_trials)]
     axes.plot(*zip(*points, strict=True), "o", color=MUTED, markersize=3, alpha=0.6)
     front = sorted((trial.values[index], trial.values[0]) for trial in course.front)

@@ -14,7 +14,7 @@ from html import escape
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from search_spaces.wording import one_line, visible
+from search_spaces.wording import escape_unprintable, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +102,7 @@ _MATPLOTLIB_LOCK = Lock()
 
 def shorten(text: str, letters: int) -> str:
     """Return the text with at most `letters` letters; the middle is cut, since ends distinguish names."""
-    text = visible(one_line(text))
+    text = escape_unprintable(one_line(text))
     if len(text) <= letters:
         return text
     head_length = max(1, (letters - 1) // 2)
@@ -163,7 +163,7 @@ def inline_svg(panel: Panel) -> str:
     )
     text = _ID_REFERENCE.sub(lambda match: f"{match[1]}{panel.name}-{match[2]}", text)
     # A point is a 72nd of an inch, and an inch has 96 pixels of a page.
-    label = escape(visible(one_line(panel.label)))
+    label = escape(escape_unprintable(one_line(panel.label)))
     size = f' width="{panel.width * 96:.0f}" height="{panel.height * 96:.0f}"'
     return _SIZE_ATTRIBUTES.sub(lambda _: f'{size} role="img" aria-label="{label}"', text, count=1)
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.report.figures.course_figures import depth_panels
+from orchestrator.report.figures.curve_figures import depth_panels
 from orchestrator.report.halting.halting_maps import ArmMaps
 from orchestrator.report.halting.map_figures import map_panels
 from orchestrator.report.halting.tallies import ExpertUse
 from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
 from orchestrator.report.results.details import Details
-from orchestrator.report.results.types import Grid
+from orchestrator.report.results.types import TextTable
 from orchestrator.report.writers.page_parts import PagePart, PageSection, draw_pictures
 from search_spaces.wording import amount
 
@@ -81,27 +81,29 @@ def _count_parts(details: Details) -> Iterator[PagePart]:
     yield PagePart(title="Words of experts", texts=(EXPERT_WORDS_TEXT,), grids=grids)
 
 
-def _expert_words_table(use: ExpertUse) -> Grid:
+def _expert_words_table(use: ExpertUse) -> TextTable:
     choice_counts = map(sum, zip(*use.uses, strict=True))
     rows = (
         (str(number), str(times), ", ".join(f"{word} ({n})" for word, n in words))
         for number, (times, words) in enumerate(zip(choice_counts, use.words, strict=True), start=1)
     )
     title = f"{use.arm}, {use.mixture}, seed {use.seed}"
-    return Grid(title, ("expert", "chosen", "words that chose it most often"), tuple(rows))
+    return TextTable(title, ("expert", "chosen", "words that chose it most often"), tuple(rows))
 
 
 def _map_parts(details: Details) -> Iterator[PagePart]:
     maps = details.maps
     for place, arm_maps in enumerate(maps.arms, start=1):
-        texts = (_map_explanation(maps.arms), _without_maps_text(maps.still)) if place == 1 else ()
+        texts = (
+            (_map_explanation(maps.arms), _without_maps_text(maps.arms_without_halting)) if place == 1 else ()
+        )
         yield PagePart(
             title=f"{arm_maps.arm}, seed {arm_maps.seed}",
             texts=tuple(filter(None, (*texts, _omitted_examples_text(arm_maps, maps.max_per_arm)))),
             panels=draw_pictures(map_panels(arm_maps, place, maps.max_per_arm)),
         )
-    if not maps.arms and maps.still:
-        yield PagePart(facts=(("halting maps", _without_maps_text(maps.still)),))
+    if not maps.arms and maps.arms_without_halting:
+        yield PagePart(facts=(("halting maps", _without_maps_text(maps.arms_without_halting)),))
 
 
 def _map_explanation(arms: Sequence[ArmMaps]) -> str:

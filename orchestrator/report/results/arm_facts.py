@@ -61,7 +61,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
         kinds = Counter(
             (record.phase, record.outcome, record.reason)
             for record in arm_records
-            if record.outcome is not None and record.outcome.failed
+            if record.outcome is not None and record.outcome.is_failure
         )
         sorted_kinds = sorted(kinds.items(), key=lambda pair: (-pair[1], pair[0]))
         failures = tuple(Failures(*key, count) for key, count in sorted_kinds[:MAX_REASONS])

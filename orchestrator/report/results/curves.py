@@ -65,7 +65,7 @@ def _arm_curve(arm: str, metric: str, records: Iterable[Record], measured: Measu
         values = {report.step: report.metrics[metric] for report in reports}
         if values and record.outcome is OutcomeKind.FINISHED:
             finished_lines.append(values)
-        elif values and record.outcome is not None and record.outcome.failed:
+        elif values and record.outcome is not None and record.outcome.is_failure:
             failed_lines.append(tuple(_every_kth(sorted(values.items()))))
     shared_steps = sorted(set.intersection(*map(set, finished_lines))) if finished_lines else []
     steps = tuple(_every_kth(shared_steps))

@@ -12,7 +12,7 @@ from orchestrator.report.results.arm_facts import ArmFacts, arm_facts, baseline_
 from orchestrator.report.results.cost_curves import CostCurve, cost_curves
 from orchestrator.report.results.curves import ArmCurve, learning_curves
 from orchestrator.report.results.origin import provenance_lines, provenance_listings
-from orchestrator.report.results.searches import SearchCourse, search_courses
+from orchestrator.report.results.searches import SearchHistory, search_courses
 from orchestrator.report.results.seed_results import MeasurementsByTrial, SeedResults, merge_late_splits
 from orchestrator.report.results.summary import declared_metrics
 from orchestrator.report.results.types import Report
@@ -27,7 +27,7 @@ class Details:
     arms: tuple[ArmFacts, ...]
     settings: tuple[str, ...]
     """Every setting of the first arm, one per line; changes of other arms are listed with these arms."""
-    searches: tuple[SearchCourse, ...]
+    searches: tuple[SearchHistory, ...]
     curves: tuple[ArmCurve, ...]
     costs: tuple[CostCurve, ...]
     depths: tuple[DepthCurve, ...]

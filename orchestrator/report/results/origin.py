@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.plan.display.format import value_words
 from orchestrator.plan.types import Plan
-from orchestrator.provenance import OURS
+from orchestrator.provenance import PACKAGE_NAME
 from orchestrator.tracking.inputs import data_read, split_digest_set
 from orchestrator.trials import Record
 from search_spaces.wording import amount
@@ -165,5 +165,5 @@ def _digest_counts(counts: Counter[str]) -> str:
 
 
 def _version_text(part: str, counts: Counter[str]) -> str:
-    code_name = {OURS: OURS}.get(part, f"the training code ({part})")
+    code_name = {PACKAGE_NAME: PACKAGE_NAME}.get(part, f"the training code ({part})")
     return f"{len(counts)} versions of {code_name} (digest {_digest_counts(counts)})"

@@ -7,17 +7,17 @@ from typing import Any
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import setting_words
-from orchestrator.plan.readings.published_rows import Row, matches_cell, matches_overrides, row_name
+from orchestrator.plan.published.published_rows import Row, matches_cell, matches_overrides, row_name
 from orchestrator.plan.types import Arm, Plan
-from orchestrator.report.results.types import Cell, PriorWork, PublishedSize
+from orchestrator.report.results.types import ArmResult, PriorWork, PublishedSize
 from orchestrator.spec.metric_splits import MetricSplits
 
 MEDIAN_STATISTIC = "median"
 
 
 def with_published_values(
-    plan: Plan, cell: Cell, overrides: Mapping[str, Any], values: Sequence[float]
-) -> Cell:
+    plan: Plan, cell: ArmResult, overrides: Mapping[str, Any], values: Sequence[float]
+) -> ArmResult:
     """Return the cell with its published values.
 
     Args:
@@ -47,7 +47,7 @@ def _matches_row(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
     return matches_overrides(row, overrides) and matches_cell(row, arm.settings)
 
 
-def published_fields(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> dict[str, Any]:
+def published_fields(plan: Plan, metrics: Collection[str], cells: Iterable[ArmResult]) -> dict[str, Any]:
     """Return the fields of a report about published sizes and published rows without a measured result."""
     return {
         "prior_work": tuple(prior_work(plan)),
@@ -72,7 +72,7 @@ def published_sizes(plan: Plan) -> Iterator[PublishedSize]:
             yield PublishedSize(str(row["arm"]), *size, str(row.get("source", "")))
 
 
-def unmatched_rows(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> Iterator[PriorWork]:
+def unmatched_rows(plan: Plan, metrics: Collection[str], cells: Iterable[ArmResult]) -> Iterator[PriorWork]:
     """Yield published rows that appear nowhere in a report.
 
     A row is missing if nothing was measured there, or if every seed failed.

@@ -17,7 +17,7 @@ from orchestrator.spec.scopes import counted_name
 from orchestrator.spec.section import Objective
 from orchestrator.statistics.search_quality import ExpectedBest, expected_best, hypervolume
 from orchestrator.trials import OutcomeKind, Record, by_arm
-from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Powers, Value, greatest
+from search_spaces.dimensions import Choice, Dimension, Fixed, Float, Int, Powers, Value, max_value
 
 if TYPE_CHECKING:
     from orchestrator.search.importance import Importance
@@ -57,7 +57,7 @@ class SearchTrial:
 
 
 @dataclass(frozen=True)
-class SearchCourse:
+class SearchHistory:
     """The search of one arm, with all of its repeats."""
 
     arm: str
@@ -124,7 +124,7 @@ class SearchCourse:
         return tuple(points)
 
 
-def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
+def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchHistory]:
     """Yield the search of every arm that searches fields."""
     if plan.search is None:
         return
@@ -141,7 +141,7 @@ def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCour
         finished_trials = [trial for trial in trials if trial.is_finished]
         best = next(iter(rank_trials(finished_trials, lambda trial: trial.values, objectives)), None)
         dimensions = tuple(entry for entry in arm.space.dimensions if not isinstance(entry.domain, Fixed))
-        yield SearchCourse(
+        yield SearchHistory(
             arm=arm.name,
             objectives=objectives,
             planned=planned[arm.name],
@@ -160,7 +160,7 @@ def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCour
 def _has_run(record: Record) -> bool:
     """Return whether a trial has ended for good and was not skipped."""
     kind = record.outcome
-    return kind is not None and kind.final and kind is not OutcomeKind.SKIPPED
+    return kind is not None and kind.is_final and kind is not OutcomeKind.SKIPPED
 
 
 def _search_trial(record: Record, objectives: Sequence[Objective], devices: float) -> SearchTrial:
@@ -288,7 +288,7 @@ def _reached_range_end(dimension: Dimension, value: Value) -> str:
     if not isinstance(domain, Float | Int | Powers):
         return ""
     share = relative_position(dimension, value)
-    last = relative_position(dimension, greatest(domain))
+    last = relative_position(dimension, max_value(domain))
     tolerance = MAX_EDGE_SHARE if isinstance(domain, Float) and domain.step is None else 0.0
     if share <= tolerance:
         return "low"

@@ -146,7 +146,7 @@ class SeedResults:
                 if not outcomes.issubset(record.last.metrics if record.last else ())
             }
             ended = [(record.seed, record.outcome) for record in records if record.outcome]
-            failed = {seed: kind.value for seed, kind in ended if kind.failed}
+            failed = {seed: kind.value for seed, kind in ended if kind.is_failure}
             failures[arm] = dict(sorted((missing | failed).items()))
         return failures
 
@@ -233,6 +233,8 @@ def _trial_key(record: Record) -> TrialKey:
 
 def pending_splits(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
     """Return the splits for which some checkpoint is not evaluated yet."""
-    ended_ids = {record.trial_id for record in records if record.outcome is not None and record.outcome.final}
+    ended_ids = {
+        record.trial_id for record in records if record.outcome is not None and record.outcome.is_final
+    }
     trials = (trial for trial in plan.trials if trial.trial_id not in ended_ids)
     return frozenset(split for trial in trials for split in trial.late_splits)

@@ -136,7 +136,7 @@ def win_share(
 
 def paired_win_share(paired: PairedEstimate, better: Literal["max", "min"] | None) -> WinShare:
     """Return the share of seeds in which the arm wins; `better` states which values are good."""
-    return win_share(paired.by_seed.values(), better, has_interval=paired.low is not None)
+    return win_share(paired.differences.values(), better, has_interval=paired.low is not None)
 
 
 def welch_difference(

@@ -30,7 +30,7 @@ from orchestrator.report.results.seed_results import (
     pending_splits,
 )
 from orchestrator.report.results.statistics import estimate
-from orchestrator.report.results.types import ArmTally, Cell, Report, ReportContext, SearchBest
+from orchestrator.report.results.types import ArmResult, ArmTally, Report, ReportContext, SearchBest
 from orchestrator.spec.scalars import assignments
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import (
@@ -152,11 +152,11 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
                 record.phase,
                 record.number,
                 record.seed,
-                record.retried,
+                record.retried_at,
                 record.repeat,
             )
             for record in records
-            if record.retried
+            if record.retried_at
         ),
         attributes={record.trial_id: dict(record.attributes) for record in records if record.attributes},
         not_finite=_nonfinite_counts(records),
@@ -315,7 +315,7 @@ def _make_cell(
     *,
     overrides: Mapping[str, object] = MappingProxyType({}),
     setting: str = "",
-) -> Cell | None:
+) -> ArmResult | None:
     values = results.by_seed(arm, metric)
     by_seed = mean_by_seed(values)
     units = results.by_unit(by_seed)
@@ -327,7 +327,7 @@ def _make_cell(
         if kind != NOT_MEASURED_FAILURE or seed not in by_seed
     }
     unit_values = list(units.values())
-    cell = Cell(
+    cell = ArmResult(
         arm=arm,
         metric=metric,
         estimate=estimate(unit_values, span=results.value_range(metric, arm)),
@@ -343,7 +343,7 @@ def _make_cell(
 
 def _posthoc_cells(
     plan: Plan, metrics: Sequence[str], reevaluations: Sequence[Record], results: SeedResults
-) -> Iterator[Cell]:
+) -> Iterator[ArmResult]:
     """Yield the results under every setting of re-evaluations, in the order of the plan."""
     for arm, setting, overrides, records in _reevaluations_by_setting(plan, reevaluations):
         setting_results = replace(results, records=records)
@@ -353,7 +353,7 @@ def _posthoc_cells(
 
 
 def _failed_reevaluations(
-    plan: Plan, reevaluations: Sequence[Record], results: SeedResults, shown_cells: Sequence[Cell]
+    plan: Plan, reevaluations: Sequence[Record], results: SeedResults, shown_cells: Sequence[ArmResult]
 ) -> Iterator[FailedReadings]:
     """Yield the re-evaluations of arms in which every seed failed."""
     shown_keys = {(cell.arm, cell.setting) for cell in shown_cells}
@@ -383,7 +383,7 @@ def _reevaluations_by_setting(
 
 def _front_cells(
     plan: Plan, metrics: Sequence[str], confirmed: Sequence[Record], results: SeedResults
-) -> Iterator[Cell]:
+) -> Iterator[ArmResult]:
     """Yield the results of every confirmed point of every arm's front."""
     assert plan.confirm is not None
     for arm, rank in product(plan.arms, range(plan.confirm.best)):

@@ -2,7 +2,7 @@
 
 from orchestrator.report.caveats.interval_scope import SCOPE_TAG, format_scope
 from orchestrator.report.caveats.warning_texts import warning_texts
-from orchestrator.report.results.types import Cell, Effect, Report
+from orchestrator.report.results.types import ArmResult, Effect, Report
 
 ANSWER_PREFIX = "answer"
 """Prefix of primary outcomes in the tracking UI, which sorts by name and displays a dozen characters.
@@ -63,7 +63,7 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
     return {arm: answers_by_arm[arm] | metrics_by_arm[arm] for arm in report.arms}
 
 
-def _values_by_suffix(cell: Cell, effect: Effect | None) -> dict[str, float]:
+def _values_by_suffix(cell: ArmResult, effect: Effect | None) -> dict[str, float]:
     """Return the values of a metric by the suffix of their name.
 
     The UI sorts by name and cuts long names. The mean has the name of the metric and thus comes first.

@@ -26,7 +26,7 @@ Coverage = Literal["one search", "repeated searches", "given settings"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ArmResult:
     """Result of one arm in one metric, over its confirmed seeds."""
 
     arm: str
@@ -278,9 +278,9 @@ class Report:
     sweep: str
     question: str
     metrics: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[ArmResult, ...]
     """Results as trained."""
-    posthoc: tuple[Cell, ...]
+    posthoc: tuple[ArmResult, ...]
     """Results of the confirmed checkpoints, re-evaluated under other settings."""
     effects: tuple[Effect, ...]
     tallies: tuple[ArmTally, ...]
@@ -302,7 +302,7 @@ class Report:
     answer: AnswerPlan | None = field(default=None, kw_only=True)
     """Primary outcomes and level; None if nothing is confirmed."""
     verdicts: tuple[ArmVerdict, ...] = field(default=(), kw_only=True)
-    points: tuple[Cell, ...] = field(default=(), kw_only=True)
+    points: tuple[ArmResult, ...] = field(default=(), kw_only=True)
     """Results of every confirmed point of a front, named in `setting`.
 
     Only for a search with several objectives of which several points are confirmed. Cells and effects are
@@ -422,7 +422,7 @@ class Report:
         """Return the declaration of a metric."""
         return look_up(self.quantities, metric)
 
-    def cell(self, arm: str, metric: str) -> Cell | None:
+    def cell(self, arm: str, metric: str) -> ArmResult | None:
         """Return the arm's result in `metric`, if it has any."""
         return self._cells.get((arm, metric))
 
@@ -431,7 +431,7 @@ class Report:
         return self._effects.get((arm, metric))
 
     @cached_property
-    def _cells(self) -> dict[tuple[str, str], Cell]:
+    def _cells(self) -> dict[tuple[str, str], ArmResult]:
         return {(cell.arm, cell.metric): cell for cell in reversed(self.cells)}
 
     @cached_property
@@ -449,7 +449,7 @@ def completion_word(failures: Sequence[tuple[int, str]]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class TextTable:
     """A table of formatted text with a title."""
 
     title: str

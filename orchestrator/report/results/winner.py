@@ -123,7 +123,7 @@ def find_winner(
     failed_params = frozenset(
         (record.arm, record.rank or 0)
         for record in records
-        if record.phase == "confirm" and record.outcome is not None and record.outcome.failed
+        if record.phase == "confirm" and record.outcome is not None and record.outcome.is_failure
     )
     winner = _best_confirmed(plan, finished_records, report, failed_params) or _best_searched(
         plan, finished_records

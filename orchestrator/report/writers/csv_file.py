@@ -5,8 +5,8 @@ import io
 from typing import Any
 
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.results.types import Cell, Report
-from search_spaces.wording import visible
+from orchestrator.report.results.types import ArmResult, Report
+from search_spaces.wording import escape_unprintable
 
 FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 ESTIMATE_COLUMNS = ("n", "mean", "ci_low", "ci_high")
@@ -45,7 +45,7 @@ def _metric_role(report: Report, metric: str) -> str:
     return "selection" if report.splits.is_selection(metric) else "exploratory"
 
 
-def _csv_row(report: Report, cell: Cell) -> dict[str, Any]:
+def _csv_row(report: Report, cell: ArmResult) -> dict[str, Any]:
     return {
         **{name: _csv_text(getattr(cell, name)) for name in ("arm", "setting", "metric", "published_source")},
         **_csv_estimate("", cell.estimate),
@@ -55,7 +55,7 @@ def _csv_row(report: Report, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _csv_difference(report: Report, cell: Cell) -> dict[str, Any]:
+def _csv_difference(report: Report, cell: ArmResult) -> dict[str, Any]:
     """Return the columns of the arm's difference to its reference."""
     effect = report.effect(cell.arm, cell.metric)
     arm_verdicts = (verdict for verdict in report.verdicts if verdict.arm == cell.arm)
@@ -77,4 +77,4 @@ def _csv_estimate(prefix: str, estimate: Estimate) -> dict[str, Any]:
 
 def _csv_text(text: str) -> str:
     """Return the text, escaped if a spreadsheet would interpret it as a formula."""
-    return f"'{visible(text)}" if text.startswith(FORMULA_PREFIXES) else visible(text)
+    return f"'{escape_unprintable(text)}" if text.startswith(FORMULA_PREFIXES) else escape_unprintable(text)

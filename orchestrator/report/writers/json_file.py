@@ -52,7 +52,7 @@ from orchestrator.plan.display.format import domain_words
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons.answer_summary import answer_summary
 from orchestrator.report.results.details import Details
-from orchestrator.report.results.searches import SearchCourse
+from orchestrator.report.results.searches import SearchHistory
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.page_sections import arm_reasons, arm_sentences, cost_sentence
 
@@ -74,7 +74,7 @@ def _page_values(report: Report, details: Details) -> dict[str, Any]:
     return values | {"sentences": [*words, cost_sentence(report, details)]}
 
 
-def _derived_values(course: SearchCourse) -> dict[str, Any]:
+def _derived_values(course: SearchHistory) -> dict[str, Any]:
     """Return the values that are derived from the trials of a search."""
     return {
         "objectives": [

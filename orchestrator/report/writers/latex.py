@@ -10,7 +10,7 @@ from orchestrator.report.figures.style import Panel
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.page import page_environment
 from orchestrator.report.writers.tables import all_tables
-from search_spaces.wording import one_line, visible
+from search_spaces.wording import escape_unprintable, one_line
 
 
 def latex_document(report: Report, figures: Sequence[Panel]) -> str:
@@ -24,7 +24,7 @@ def latex_document(report: Report, figures: Sequence[Panel]) -> str:
 
 def escape(value: object) -> str:
     """Return `value` escaped for LaTeX; letters that LaTeX has no name for are written as code points."""
-    return str(_ENCODER.unicode_to_latex(visible(one_line(str(value)))))
+    return str(_ENCODER.unicode_to_latex(escape_unprintable(one_line(str(value)))))
 
 
 def _code_point(letter: str) -> str:

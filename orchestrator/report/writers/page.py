@@ -21,7 +21,7 @@ from orchestrator.report.writers.page_sections import (
     outcome_caption,
     page_sections,
 )
-from search_spaces.wording import one_line, visible
+from search_spaces.wording import escape_unprintable, one_line
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -79,4 +79,8 @@ def _printable(value: Any) -> Any:
     """Return text without invisible characters; figures and the style sheet, being markup, are unchanged."""
     from markupsafe import Markup
 
-    return visible(one_line(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return (
+        escape_unprintable(one_line(value))
+        if isinstance(value, str) and not isinstance(value, Markup)
+        else value
+    )

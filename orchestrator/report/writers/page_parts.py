@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.report.figures.style import Panel, inline_svg, short_title
-from orchestrator.report.results.types import Grid
-from search_spaces.wording import one_line, visible
+from orchestrator.report.results.types import TextTable
+from search_spaces.wording import escape_unprintable, one_line
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -32,7 +32,7 @@ class PagePart:
     """Important remarks, which are highlighted."""
     panels: tuple[PageFigure, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
-    grids: tuple[Grid, ...] = ()
+    grids: tuple[TextTable, ...] = ()
     folded: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Names and lines of long texts, which are folded."""
 
@@ -78,5 +78,5 @@ def draw_pictures(panels: Iterable[Panel]) -> tuple[PageFigure, ...]:
 
 
 def _full_title(panel: Panel) -> str:
-    full_title = visible(one_line(panel.title))
+    full_title = escape_unprintable(one_line(panel.title))
     return "" if short_title(panel) == full_title else full_title

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from orchestrator.plan.display.format import count, format_amount, format_duration, value_words
 from orchestrator.report.caveats.notes import control_rate_sentence
 from orchestrator.report.comparisons import repeat_tables
-from orchestrator.report.figures.course_figures import cost_panels, curve_panels
+from orchestrator.report.figures.curve_figures import cost_panels, curve_panels
 from orchestrator.report.figures.interval_figures import metric_panels
 from orchestrator.report.figures.search_figures import search_panels
 from orchestrator.report.halting.halting_section import halting_section
@@ -15,7 +15,7 @@ from orchestrator.report.results.arm_facts import ArmFacts
 from orchestrator.report.results.contexts import split_by_context
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.number_formats import choose_text, format_interval, format_number
-from orchestrator.report.results.searches import SearchCourse
+from orchestrator.report.results.searches import SearchHistory
 from orchestrator.report.results.types import UNRUN_OUTCOMES, ArmVerdict, Report, SearchBest
 from orchestrator.report.writers import tables
 from orchestrator.report.writers.first_arms import MAX_DRAWN_ARMS, figures_note, limit_figures
@@ -245,7 +245,7 @@ def _search_section(report: Report, details: Details) -> PageSection:
     return PageSection("search", "Search", (*texts, *figures_note(report)), parts)
 
 
-def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
+def _search_facts(course: SearchHistory) -> Iterator[tuple[str, str]]:
     yield "sampler", course.sampler
     if course.repeats > 1:
         yield "repeats", count(course.repeats)

@@ -15,7 +15,14 @@ from orchestrator.report.results.number_formats import (
     format_number,
     win_share_title,
 )
-from orchestrator.report.results.types import ArmVerdict, Cell, Effect, Grid, Report, completion_word
+from orchestrator.report.results.types import (
+    ArmResult,
+    ArmVerdict,
+    Effect,
+    Report,
+    TextTable,
+    completion_word,
+)
 from search_spaces.wording import amount, markdown_line, one_line
 
 if TYPE_CHECKING:
@@ -29,13 +36,13 @@ NO_SPLIT_HEADING = "no split"
 """Heading of metrics without a split in the name or the spec, such as `eval_loss`."""
 
 
-def all_tables(report: Report) -> list[Grid]:
+def all_tables(report: Report) -> list[TextTable]:
     """Return all tables of a report: arms and their changes, verdicts, results, how trials ended."""
     changes, answers, metrics = change_tables(report), answer_tables(report), metric_tables(report)
     return [*changes, *answers, *metrics, *cost_tables(report), *search_tables(report), outcome_table(report)]
 
 
-def _tables_by_context(report: Report, make_tables: Callable[[Report], list[Grid]]) -> list[Grid]:
+def _tables_by_context(report: Report, make_tables: Callable[[Report], list[TextTable]]) -> list[TextTable]:
     """Return the tables that `make_tables` returns for each context."""
     return [
         replace(grid, title=prefix_context(context, grid.title))
@@ -44,51 +51,51 @@ def _tables_by_context(report: Report, make_tables: Callable[[Report], list[Grid
     ]
 
 
-def metric_tables(report: Report) -> list[Grid]:
+def metric_tables(report: Report) -> list[TextTable]:
     """Return tables of main effects, quantities and differences of arms as trained, by context."""
     return _tables_by_context(report, _metric_tables_of_context)
 
 
-def _metric_tables_of_context(report: Report) -> list[Grid]:
+def _metric_tables_of_context(report: Report) -> list[TextTable]:
     factors = factorial_tables.factorial_tables(report)
     results = [_results_table(report, quantity) for quantity in _quantities(report)]
     return [*factors, *results, *_front_tables(report), *_difference_tables(report)]
 
 
-def cost_tables(report: Report) -> list[Grid]:
+def cost_tables(report: Report) -> list[TextTable]:
     """Return tables of re-evaluations, and of arms at equal cost, by context, then of published sizes."""
     return [*_tables_by_context(report, _cost_tables_of_context), *_published_sizes(report)]
 
 
-def _published_sizes(report: Report) -> list[Grid]:
+def _published_sizes(report: Report) -> list[TextTable]:
     rows = tuple(
         (size.system, *map(_format_whole, (size.parameters, size.macs)), size.source)
         for size in report.published_sizes
     )
     headers = ("system", "parameters", "multiply-adds", "source")
-    return [Grid("published sizes; publications count different parts", headers, rows)] if rows else []
+    return [TextTable("published sizes; publications count different parts", headers, rows)] if rows else []
 
 
 def _format_whole(value: float | None) -> str:
     return "" if value is None else count(round(value))
 
 
-def _cost_tables_of_context(report: Report) -> list[Grid]:
+def _cost_tables_of_context(report: Report) -> list[TextTable]:
     return [*_posthoc_tables(report), *equal_cost_tables.equal_cost_tables(report)]
 
 
-def search_tables(report: Report) -> list[Grid]:
+def search_tables(report: Report) -> list[TextTable]:
     """Return tables of the best search trial of each arm, by context, for a sweep without confirmation."""
     return _tables_by_context(report, lambda part: [search_table(part)] if part.searched else [])
 
 
-def screen_tables(report: Report) -> list[Grid]:
+def screen_tables(report: Report) -> list[TextTable]:
     """Return the tables for the screen: results and differences by context, then over all contexts."""
     by_context = _tables_by_context(report, lambda part: [screen_table(part), *_screen_differences(part)])
     return [*by_context, *_pooled_tables(report)]
 
 
-def screen_table(report: Report) -> Grid:
+def screen_table(report: Report) -> TextTable:
     """Return the table for the screen: headline quantities and costs of every arm, then floors.
 
     The table has the differences of a single primary outcome; `_screen_differences` has those of several.
@@ -121,7 +128,7 @@ def screen_table(report: Report) -> Grid:
     floors = [(name, "", *cells, *empty_cells) for name, *cells in _floor_rows(report, shown_metrics)]
     title = _estimates_title(report, shown_metrics)
     family_text = _family_text(report) if has_differences else ""
-    return Grid(f"{report.sweep}: {title}{family_text}", headers, (*rows, *floors))
+    return TextTable(f"{report.sweep}: {title}{family_text}", headers, (*rows, *floors))
 
 
 def _estimates_title(report: Report, metrics: Collection[str]) -> str:
@@ -144,7 +151,7 @@ def _outcomes_with_verdict(report: Report) -> list[str]:
     return [metric for metric in report.outcomes if any(verdict.metric == metric for verdict in verdicts)]
 
 
-def _screen_differences(report: Report) -> list[Grid]:
+def _screen_differences(report: Report) -> list[TextTable]:
     """Return one table of differences and verdicts for each primary outcome, if there are several.
 
     A long text of a verdict is in the first row that it applies to. Later rows have only the kind of verdict.
@@ -152,7 +159,7 @@ def _screen_differences(report: Report) -> list[Grid]:
     outcomes = _outcomes_with_verdict(report)
     if report.searched or len(outcomes) <= 1:
         return []
-    grids: list[Grid] = []
+    grids: list[TextTable] = []
     shown_texts = set[str]()
     for metric in outcomes:
         rows = []
@@ -162,7 +169,7 @@ def _screen_differences(report: Report) -> list[Grid]:
                 rows.append((arm, difference, _verdict_kind(verdict) if text in shown_texts else text))
                 shown_texts.add(text)
         title = f"difference in {metric}{'' if grids else _family_text(report)}"
-        grids.append(Grid(title, ("arm", "difference", "verdict"), tuple(rows)))
+        grids.append(TextTable(title, ("arm", "difference", "verdict"), tuple(rows)))
     return grids
 
 
@@ -179,7 +186,7 @@ def _seeds_per_repeat(report: Report) -> str:
     return f" of the search, {amount(len(report.unit_seeds[0][1]), 'seed')} each"
 
 
-def change_tables(report: Report) -> list[Grid]:
+def change_tables(report: Report) -> list[TextTable]:
     """Return the table of all changes of each arm, and the table of the chosen settings."""
     headers = ("arm", "against", "changes", "chosen by its search", "not searched")
     rows = arm_changes.change_rows(report.changes)
@@ -188,7 +195,7 @@ def change_tables(report: Report) -> list[Grid]:
         tuple(compress(headers, is_used)),
         tuple(tuple(compress(row, is_used)) for row in rows),
     )
-    grids = [Grid(arm_changes.CHANGES_TITLE, used_headers, used_rows)] if rows else []
+    grids = [TextTable(arm_changes.CHANGES_TITLE, used_headers, used_rows)] if rows else []
     return [*grids, *repeat_tables.chosen_settings_table(report)]
 
 
@@ -200,12 +207,12 @@ def _family_text(report: Report) -> str:
     return f"; differences paired by {report.unit}, {family} at level {report.answer.level:g}"
 
 
-def answer_tables(report: Report) -> list[Grid]:
+def answer_tables(report: Report) -> list[TextTable]:
     """Return tables of verdicts and seeds for every primary outcome, by context, then over all contexts."""
     return [*_tables_by_context(report, _answer_tables_of_context), *_pooled_tables(report)]
 
 
-def _answer_tables_of_context(report: Report) -> list[Grid]:
+def _answer_tables_of_context(report: Report) -> list[TextTable]:
     grids = []
     for metric in report.outcomes:
         grids += _verdict_tables(report, report.verdicts, metric)
@@ -217,13 +224,13 @@ def _answer_tables_of_context(report: Report) -> list[Grid]:
     return grids
 
 
-def _control_tables(report: Report, metric: str) -> list[Grid]:
+def _control_tables(report: Report, metric: str) -> list[TextTable]:
     """Return the table of controls, which differ only by chance."""
     title = f"{metric}, controls: differences caused only by chance, tested without correction"
     return [replace(grid, title=title) for grid in _verdict_tables(report, report.controls, metric)]
 
 
-def _pooled_tables(report: Report) -> list[Grid]:
+def _pooled_tables(report: Report) -> list[TextTable]:
     """Return tables of verdicts on the mean over all contexts."""
     return [
         replace(grid, title=prefix_context("mean over all contexts", grid.title))
@@ -232,7 +239,7 @@ def _pooled_tables(report: Report) -> list[Grid]:
     ]
 
 
-def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> list[Grid]:
+def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> list[TextTable]:
     """Return the table of `verdicts` on one primary outcome, if there are any."""
     metric_verdicts = [verdict for verdict in verdicts if verdict.metric == metric]
     if not metric_verdicts:
@@ -244,10 +251,10 @@ def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str)
     title = f"{metric}, primary outcome: mean difference and interval{_family_text(report)}"
     win_share_header = win_share_title(verdict.wins for verdict in metric_verdicts)
     headers = ("arm", "finished", "difference", win_share_header, "p", "verdict")
-    return [Grid(title, headers, tuple(rows), stacked=True)]
+    return [TextTable(title, headers, tuple(rows), stacked=True)]
 
 
-def _front_tables(report: Report) -> list[Grid]:
+def _front_tables(report: Report) -> list[TextTable]:
     """Return the table of the confirmed points of Pareto fronts."""
     metrics = [
         metric
@@ -258,10 +265,10 @@ def _front_tables(report: Report) -> list[Grid]:
     points = dict.fromkeys((cell.arm, cell.setting) for cell in report.points)
     rows = tuple((*point, *(cells.get((*point, metric), "-") for metric in metrics)) for point in points)
     title = "confirmed points of each front: mean [95% interval]; other tables are of point 1 of each arm"
-    return [Grid(title, ("arm", "point", *metrics), rows)] if rows else []
+    return [TextTable(title, ("arm", "point", *metrics), rows)] if rows else []
 
 
-def search_table(report: Report) -> Grid:
+def search_table(report: Report) -> TextTable:
     """Return the table of the best trial of each arm's search."""
     bests = {best.arm: best for best in report.searched}
     metrics = tuple(dict.fromkeys(name for best in report.searched for name in best.values))
@@ -273,10 +280,10 @@ def search_table(report: Report) -> Grid:
             values = (format_number(best.values[metric]) for metric in metrics)
             rows.append((arm, str(best.finished), *values, _format_assignment(best.assignment)))
     title = f"{report.sweep}: best of each search, on the split that the search used: exploratory"
-    return Grid(title, ("arm", "finished", *metrics, "best assignment"), tuple(rows))
+    return TextTable(title, ("arm", "finished", *metrics, "best assignment"), tuple(rows))
 
 
-def _results_table(report: Report, quantity: str) -> Grid:
+def _results_table(report: Report, quantity: str) -> TextTable:
     metrics = _metrics_of_quantity(report, quantity)
     rows = [(arm, *(_mean_cell(report, arm, metric) for metric in metrics)) for arm in report.arms]
     rows += _floor_rows(report, metrics)
@@ -286,10 +293,10 @@ def _results_table(report: Report, quantity: str) -> Grid:
     rows += _prior_rows(report, metrics)
     headers = ("arm", *(split_title(report, metric) for metric in metrics))
     values = _values_title(cell for cell in report.cells if cell.metric in metrics)
-    return Grid(f"{quantity_title(report, quantity)}: {values}", headers, tuple(rows))
+    return TextTable(f"{quantity_title(report, quantity)}: {values}", headers, tuple(rows))
 
 
-def _values_title(cells: Iterable[Cell]) -> str:
+def _values_title(cells: Iterable[ArmResult]) -> str:
     """Return the title of values formatted by `_format_cell`."""
     intervals, means, single_seed_text = "mean [95% interval] (n)", "mean (n)", "value of one seed (n)"
     return choose_text(
@@ -297,9 +304,9 @@ def _values_title(cells: Iterable[Cell]) -> str:
     )
 
 
-def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
+def _published_rows(cells: list[ArmResult | None]) -> list[tuple[str, list[str]]]:
     """Return published values of these results with their row names; medians follow the measured medians."""
-    texts: dict[str, Callable[[Cell], str]] = {
+    texts: dict[str, Callable[[ArmResult], str]] = {
         "published": lambda cell: _format_with_std(cell.published, cell.published_std),
         "our median": lambda cell: format_number(cell.median),
         "published median": lambda cell: _format_with_std(cell.published_median, cell.published_median_std),
@@ -352,7 +359,7 @@ def role_note(report: Report, metric: str) -> str:
     return " (selection)" if report.splits.is_selection(metric) else ""
 
 
-def _difference_tables(report: Report) -> list[Grid]:
+def _difference_tables(report: Report) -> list[TextTable]:
     grids = []
     for quantity in _quantities(report):
         metrics = [name for name in _metrics_of_quantity(report, quantity) if name not in report.outcomes]
@@ -364,11 +371,11 @@ def _difference_tables(report: Report) -> list[Grid]:
         if rows:
             title = f"{quantity}, exploratory differences: paired mean [95% interval of each alone] (pairs)"
             headers = ("arm", *(split_title(report, metric) for metric in metrics))
-            grids.append(Grid(title, headers, tuple(rows)))
+            grids.append(TextTable(title, headers, tuple(rows)))
     return grids
 
 
-def outcome_table(report: Report) -> Grid:
+def outcome_table(report: Report) -> TextTable:
     """Return the table of how each arm's trials ended."""
     rows: list[tuple[str, ...]] = []
     searched = {best.arm: best.assignment for best in report.searched}
@@ -382,14 +389,14 @@ def outcome_table(report: Report) -> Grid:
     columns: tuple[str, ...] = ("arm", "outcomes", "work", "best assignment")
     if all(row[-1] == "-" for row in rows):  # no search, or repeats with a best assignment each
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return Grid("how trials ended", columns, tuple(rows))
+    return TextTable("how trials ended", columns, tuple(rows))
 
 
 def _format_assignment(assignment: Mapping[str, object]) -> str:
     return setting_words(assignment, 4) or "-"
 
 
-def _posthoc_tables(report: Report) -> list[Grid]:
+def _posthoc_tables(report: Report) -> list[TextTable]:
     """Return the table of confirmed checkpoints re-evaluated under other settings."""
     failed_texts = {
         (reading.arm, reading.setting): f"0 of {reading.seeds} finished" for reading in report.failed_readings
@@ -411,7 +418,7 @@ def _posthoc_tables(report: Report) -> list[Grid]:
         rows.append((arm, setting, *(_format_cell(cell) if cell else placeholder for cell in setting_cells)))
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(setting_cells)]
     title = f"re-evaluated checkpoints: {_values_title(report.posthoc)}"
-    return [Grid(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
+    return [TextTable(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
 
 
 def _quantities(report: Report) -> list[str]:
@@ -434,7 +441,7 @@ def _mean_cell(report: Report, arm: str, metric: str, *, with_n: bool = True) ->
     return _format_cell(cell) if with_n else format_interval(cell.estimate)
 
 
-def _format_cell(cell: Cell) -> str:
+def _format_cell(cell: ArmResult) -> str:
     """Return mean and interval with the number of seeds, and with the number of all seeds if some failed."""
     n = cell.estimate.n
     count_text = f"{n} of {n + cell.failed} {completion_word(cell.failures)}" if cell.failed else str(n)
@@ -456,7 +463,7 @@ def _effect_cells(report: Report, arm: str, metric: str) -> tuple[str, str]:
     return difference, f"{verdict.text} ({verdict.seeds})" if verdict.looked else verdict.text
 
 
-def as_rich(grid: Grid) -> "Table":
+def as_rich(grid: TextTable) -> "Table":
     """Return the table for a terminal."""
     from rich.table import Table
     from rich.text import Text
@@ -469,7 +476,7 @@ def as_rich(grid: Grid) -> "Table":
     return table
 
 
-def as_markdown(grid: Grid) -> str:
+def as_markdown(grid: TextTable) -> str:
     """Return the table in GitHub's Markdown, its title above it in bold."""
     lines = [grid.headers, ["---"] * len(grid.headers), *grid.rows]
     escaped = ["| " + " | ".join(markdown_line(one_line(cell)) for cell in line) + " |" for line in lines]

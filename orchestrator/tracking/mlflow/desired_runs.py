@@ -41,7 +41,7 @@ from orchestrator.tracking.mlflow.points import (
 from orchestrator.tracking.mlflow.running_time import RunningTime
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial, numbered
 from search_spaces.paths import leaves
-from search_spaces.wording import amount, markdown_line, markdown_text, visible
+from search_spaces.wording import amount, escape_unprintable, markdown_line, markdown_text
 from trainables.protocol import Measurement
 
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
@@ -53,7 +53,9 @@ MAX_NOTE = 5000
 """Maximum number of characters of a description, after escaping."""
 MAX_TEXT = 1000
 """Maximum number of characters of a reason in a tag; the ledger has the full text."""
-GONE = "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
+KILLED_REASON = (
+    "the process that ran the sweep is gone; `haltsweep resume` continues from the last checkpoint"
+)
 
 
 @dataclass(slots=True)
@@ -115,11 +117,11 @@ class DesiredRuns:
             self._open(event)
         elif event.kind is EventKind.CLOSED:
             self._close(event)
-        elif event.kind is EventKind.ASKED:
+        elif event.kind is EventKind.PARAMS_ASSIGNED:
             self._plan_trial(trial_from_json(event.payload))
         elif event.kind is EventKind.RETRIED:
             self._reopen_run(event)
-        elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
+        elif event.kind not in {EventKind.CHECKPOINTED, EventKind.EXAMPLES, EventKind.DATA_BUILT}:
             self._fold_trial_event(event)
 
     def _plan_trial(self, trial: Trial) -> None:
@@ -140,7 +142,10 @@ class DesiredRuns:
         desired = self.runs[key]
         if desired.status != "RUNNING" or self._held:
             return desired
-        tags = desired.tags | {f"{PREFIX}outcome": OutcomeKind.STOPPED.value, f"{PREFIX}reason": GONE}
+        tags = desired.tags | {
+            f"{PREFIX}outcome": OutcomeKind.STOPPED.value,
+            f"{PREFIX}reason": KILLED_REASON,
+        }
         return replace(desired, status="KILLED", end_ms=self._last_ms, tags=tags)
 
     def summary_metrics(self, values: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
@@ -200,7 +205,7 @@ class DesiredRuns:
         key, sweep = f"arm/{arm}", self.runs[SWEEP]
         ends = [run.end_ms for run in self.runs.values() if run.parent == key and run.end_ms is not None]
         kinds = self._confirmed.get(arm, {}).values()
-        failed_counts = Counter(kind.value for kind in kinds if kind.failed)
+        failed_counts = Counter(kind.value for kind in kinds if kind.is_failure)
         if self._to_go[arm] > 0:
             end_ms = None if sweep.status == "RUNNING" else max(ends, default=sweep.end_ms)
             outcome, reason = (sweep.tags[f"{PREFIX}{name}"] for name in ("outcome", "reason"))
@@ -297,7 +302,7 @@ class DesiredRuns:
             if planned.phase == "confirm":
                 self._confirmed.setdefault(planned.arm, {})[event.trial_id] = kind
             self._mark(key, mlflow_status(kind), milliseconds(event.at), kind.value, event.payload["reason"])
-        if kind.final:
+        if kind.is_final:
             self._curves[planned.arm].end(event.trial_id, finished=kind is OutcomeKind.FINISHED)
             self._to_go[planned.arm] -= kind is not OutcomeKind.INFEASIBLE
             if not self._to_go[planned.arm] and f"arm/{planned.arm}" in self.runs:
@@ -360,7 +365,7 @@ def mlflow_status(kind: OutcomeKind) -> Status:
     """Return the status of a trial with this outcome."""
     if kind is OutcomeKind.STOPPED:
         return "KILLED"
-    return "FAILED" if kind.failed else "FINISHED"
+    return "FAILED" if kind.is_failure else "FINISHED"
 
 
 def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
@@ -370,12 +375,12 @@ def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def _tag(text: str) -> str:
-    return visible(_shorten(text, MAX_TEXT))
+    return escape_unprintable(_shorten(text, MAX_TEXT))
 
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:
     """Return parameters with names and lengths that MLflow accepts; values other than strings become JSON."""
-    return {metric_key(name): visible(_text(value))[:MAX_PARAM] for name, value in values.items()}
+    return {metric_key(name): escape_unprintable(_text(value))[:MAX_PARAM] for name, value in values.items()}
 
 
 def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
@@ -383,7 +388,10 @@ def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
     program, *arguments = provenance.get("command") or [""]
     # MLflow displays the part of a source after the last slash.
     command = " ".join(PurePath(argument).name for argument in (program, *arguments)).strip()
-    tags = {"mlflow.source.name": visible(_shorten(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
+    tags = {
+        "mlflow.source.name": escape_unprintable(_shorten(command, MAX_NAME)),
+        "mlflow.source.type": "LOCAL",
+    }
     if commit := provenance.get("commit"):
         tags["mlflow.source.git.commit"] = str(commit)
     return tags if command else {key: value for key, value in tags.items() if key.endswith("commit")}

@@ -10,10 +10,10 @@ from orchestrator.tracking.mlflow.mlflow_reading import StoredRun
 from orchestrator.tracking.mlflow.points import PREFIX, Point
 from search_spaces.wording import amount
 
-WHAT = "mlflow"
+CHECK_NAME = "mlflow"
 CHANGING = frozenset({f"{PREFIX}outcome", f"{PREFIX}reason"})
 """Tags that change while a sweep runs."""
-SHOWN = 3
+MAX_DIFFERENCES = 3
 """Maximum number of differences that a finding lists."""
 Differences = Iterator[tuple[Literal["wrong", "missing", "unreported"], str]]
 """Kind and description of each difference.
@@ -44,7 +44,7 @@ def compare(
     expected_means = desired_runs.summary_metrics(means)
     remedy = f"delete that run in MLflow, then `{sync}` makes it again from the ledger"
     findings = [
-        Finding(WHAT, "damaged", f"{key} is there {count} times", f"`{sync}` deletes all but one")
+        Finding(CHECK_NAME, "damaged", f"{key} is there {count} times", f"`{sync}` deletes all but one")
         for key, count in keys.items()
         if count > 1
     ]
@@ -52,7 +52,7 @@ def compare(
     for stored_run in stored_runs:
         key, name = stored_run.run.key, f"run {stored_run.run.run_id} ({stored_run.run.key})"
         if key not in desired_runs.runs:
-            findings.append(Finding(WHAT, "damaged", f"{name}: the ledger has no such run", remedy))
+            findings.append(Finding(CHECK_NAME, "damaged", f"{name}: the ledger has no such run", remedy))
             continue
         desired = desired_runs.current(key)
         parent = ids.get(desired.parent) if desired.parent is not None else None
@@ -65,16 +65,20 @@ def compare(
             text for kind, text in run_differences if kind == "wrong" or (is_complete and kind == "missing")
         ]
         if damage:
-            hidden_text = f"; and {len(damage) - SHOWN} more" if len(damage) > SHOWN else ""
-            text = f"{name}: {'; '.join(damage[:SHOWN])}{hidden_text}"
-            findings.append(Finding(WHAT, "damaged", text, remedy))
+            hidden_text = (
+                f"; and {len(damage) - MAX_DIFFERENCES} more" if len(damage) > MAX_DIFFERENCES else ""
+            )
+            text = f"{name}: {'; '.join(damage[:MAX_DIFFERENCES])}{hidden_text}"
+            findings.append(Finding(CHECK_NAME, "damaged", text, remedy))
         elif run_differences:
             behind += 1
     points = sum(len(history) for stored_run in stored_runs for history in stored_run.histories.values())
     text = f"{amount(len(stored_runs), 'run')} with {amount(points, 'point')} compared with the ledger"
     if behind:
-        findings.append(Finding(WHAT, "behind", f"{text}, {behind} of them behind", f"`{sync}` catches up"))
-    return findings or [Finding(WHAT, "sound", text)]
+        findings.append(
+            Finding(CHECK_NAME, "behind", f"{text}, {behind} of them behind", f"`{sync}` catches up")
+        )
+    return findings or [Finding(CHECK_NAME, "sound", text)]
 
 
 def differences(

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from orchestrator.identity import digest
-from search_spaces.wording import visible
+from search_spaces.wording import escape_unprintable
 from trainables.protocol import Measurement
 
 PREFIX = "haltsweep."
@@ -71,7 +71,7 @@ def original_names(names: Iterable[str]) -> dict[str, str]:
     prefix = f"{PREFIX}metric."
     # Long keys are cut at the front, since their unique part is the digest at the end.
     return {
-        prefix + key[-(MAX_NAME - len(prefix)) :]: visible(name[:MAX_TAG])
+        prefix + key[-(MAX_NAME - len(prefix)) :]: escape_unprintable(name[:MAX_TAG])
         for name, key in keys.items()
         if key != name
     }

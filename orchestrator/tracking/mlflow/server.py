@@ -25,13 +25,13 @@ from orchestrator.files.redact import redact_url
 from orchestrator.files.sqlite_files import url_for_mlflow
 
 HOST = "127.0.0.1"
-USUAL_PORT = 5000
+DEFAULT_PORT = 5000
 START_S = 180.0
 """Maximum seconds until the server responds, on a machine that is busy with trials."""
 END_S = 10.0
 POLL_S = 0.1
 LOG_CHARACTERS = 2000
-KEPT = "MLFLOW_S3_"
+PASSED_PREFIX = "MLFLOW_S3_"
 """Prefix of MLflow variables in the environment that are passed to the server."""
 NO_STORE = 3
 """Exit code of a server that cannot use its store."""
@@ -102,7 +102,7 @@ def listen(port: int | None) -> socket.socket:
         InputError: Listening on `port` fails.
     """
     try:
-        return socket.create_server((HOST, USUAL_PORT if port is None else port))
+        return socket.create_server((HOST, DEFAULT_PORT if port is None else port))
     except OSError as error:
         if port is not None:
             raise InputError(
@@ -119,7 +119,7 @@ def _environment() -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("MLFLOW_") or name.startswith(KEPT)
+        if not name.startswith("MLFLOW_") or name.startswith(PASSED_PREFIX)
     }
     return inherited | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 

@@ -152,7 +152,7 @@ def check_log(events: list[Event], plan: Plan) -> None:
     ended_trials = [
         event.trial_id
         for event in events
-        if event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final
+        if event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).is_final
     ]
     assert sorted(map(str, ended_trials)) == sorted(trial.trial_id for trial in plan.trials)
     for history in content(events).values():

@@ -66,7 +66,7 @@ def kill_moments(root):
 def test_killed_launch_can_be_launched_again(tmp_path):
     for die_at, sweep in kill_moments(tmp_path):
         assert is_killed(_launch, sweep, die_at)
-        if any(event.kind is EventKind.ASKED for event in events_of(sweep)):
+        if any(event.kind is EventKind.PARAMS_ASSIGNED for event in events_of(sweep)):
             break
         assert not is_killed(_launch, sweep, NEVER), f"killed at moment {die_at}"
         check_log(sweep.events(), PLAN)

@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.conductor.attempts import MAX_KILLS, Attempts, Kills
+from orchestrator.conductor.attempts import MAX_KILLS, Attempts, ExternalKills
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import DeathCause, OutcomeKind
 
@@ -18,12 +18,14 @@ def make_attempts(*events, phase="search"):
 
 def test_only_consecutive_deaths_count():
     assert (
-        make_attempts(START_EVENT, LOSS_EVENT, START_EVENT, LOSS_EVENT).loss("worker", "gone", 2).kind
+        make_attempts(START_EVENT, LOSS_EVENT, START_EVENT, LOSS_EVENT)
+        .outcome_after_death("worker", "gone", 2)
+        .kind
         is OutcomeKind.CRASHED
     )
-    outcome = make_attempts(START_EVENT, LOSS_EVENT, START_EVENT, REPORT_EVENT, LOSS_EVENT).loss(
-        "worker", "gone", 2
-    )
+    outcome = make_attempts(
+        START_EVENT, LOSS_EVENT, START_EVENT, REPORT_EVENT, LOSS_EVENT
+    ).outcome_after_death("worker", "gone", 2)
     assert (outcome.kind, outcome.reason) == (
         OutcomeKind.STOPPED,
         "worker died, time 2 of at most 3 without progress: gone",
@@ -37,19 +39,24 @@ def test_outside_kills_do_not_count_as_losses():
     attempts = make_attempts(
         START_EVENT, OUTSIDE_KILL_EVENT, START_EVENT, LOSS_EVENT, START_EVENT, OUTSIDE_KILL_EVENT
     )
-    assert attempts.losses == 1
-    assert attempts.loss("worker", "SIGKILL", 0, DeathCause.OUTSIDE).kind is OutcomeKind.STOPPED
-    assert attempts.loss("worker", "SIGSEGV", 1, DeathCause.TRIAL).kind is OutcomeKind.CRASHED
+    assert attempts.num_deaths == 1
+    assert (
+        attempts.outcome_after_death("worker", "SIGKILL", 0, DeathCause.OUTSIDE).kind is OutcomeKind.STOPPED
+    )
+    assert attempts.outcome_after_death("worker", "SIGSEGV", 1, DeathCause.TRIAL).kind is OutcomeKind.CRASHED
 
 
 def test_repeated_memory_kills_end_a_trial_as_out_of_memory():
     attempts = make_attempts(START_EVENT, LOSS_EVENT)
-    assert attempts.loss("worker", "SIGKILL", 2, DeathCause.MEMORY).kind is OutcomeKind.STOPPED
-    assert attempts.loss("worker", "SIGKILL", 1, DeathCause.MEMORY).kind is OutcomeKind.OUT_OF_MEMORY
+    assert attempts.outcome_after_death("worker", "SIGKILL", 2, DeathCause.MEMORY).kind is OutcomeKind.STOPPED
+    assert (
+        attempts.outcome_after_death("worker", "SIGKILL", 1, DeathCause.MEMORY).kind
+        is OutcomeKind.OUT_OF_MEMORY
+    )
 
 
 def test_kills_are_counted_by_trial_until_progress():
-    kills = Kills()
+    kills = ExternalKills()
     for _ in range(MAX_KILLS):
         assert kills.blocked_trials() == {}
         kills.add("a", "SIGKILL")

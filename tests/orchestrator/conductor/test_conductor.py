@@ -170,7 +170,7 @@ INFEASIBLE = Outcome(OutcomeKind.INFEASIBLE, "the model does not fit")
 
 
 def end_infeasible(conductor, trial):
-    outcome = conductor.judge_outcome(trial.trial_id, INFEASIBLE)
+    outcome = conductor.validate_outcome(trial.trial_id, INFEASIBLE)
     conductor.record_end(trial.trial_id, outcome)
     return outcome
 
@@ -257,9 +257,9 @@ def test_confirm_trials_are_never_pruned():
 def test_search_trial_without_its_objective_is_crashed():
     conductor = Conductor(make_plan(1))
     silent_trial, trial_without_objective = conductor.next_trial(), conductor.next_trial()
-    assert "valid/score" in conductor.judge_outcome(silent_trial.trial_id, FINISHED).reason
+    assert "valid/score" in conductor.validate_outcome(silent_trial.trial_id, FINISHED).reason
     conductor.report(trial_without_objective.trial_id, Measurement(1, 1.0, {"train/loss": 1.0}))
-    outcome = conductor.judge_outcome(trial_without_objective.trial_id, FINISHED)
+    outcome = conductor.validate_outcome(trial_without_objective.trial_id, FINISHED)
     assert outcome.kind is OutcomeKind.CRASHED
     assert outcome.reason == (
         "a search trial must report its objectives valid/score, got train/loss; check search.objectives"

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, estimate_remaining
+from orchestrator.conductor.outlook import PhaseWork, RemainingWork, RunningTrial, estimate_remaining
 from orchestrator.ledger.fold import records
 from tests.support.processes.logs import Clock, MemoryLog, record
 from tests.support.specs.plans import make_plan
@@ -23,14 +23,16 @@ def make_phase_work(phase="search", arm="a", **counts):
     ("outlook", "reason"),
     [
         (
-            Outlook((make_running_trial(99, 1.0),), (make_phase_work(num_waiting=3),)),
+            RemainingWork((make_running_trial(99, 1.0),), (make_phase_work(num_waiting=3),)),
             "less than a tenth of its steps",
         ),
         (
-            Outlook((make_running_trial(500, 1.0), make_running_trial()), (make_phase_work(num_waiting=3),)),
+            RemainingWork(
+                (make_running_trial(500, 1.0), make_running_trial()), (make_phase_work(num_waiting=3),)
+            ),
             "one of two has not reported",
         ),
-        (Outlook((), (make_phase_work(num_waiting=3, ended=2, seconds=2.0),)), "two have ended"),
+        (RemainingWork((), (make_phase_work(num_waiting=3, ended=2, seconds=2.0),)), "two have ended"),
     ],
 )
 def test_remaining_work_without_evidence_is_unknown(outlook, reason):
@@ -39,7 +41,7 @@ def test_remaining_work_without_evidence_is_unknown(outlook, reason):
 
 def test_speeds_of_all_running_trials_give_an_estimate():
     estimate = estimate_remaining(
-        Outlook(
+        RemainingWork(
             (make_running_trial(500, 10.0), make_running_trial(250, 10.0)), (make_phase_work(num_waiting=2),)
         )
     )
@@ -50,7 +52,7 @@ def test_speeds_of_all_running_trials_give_an_estimate():
 
 def test_ended_trials_give_an_estimate_with_pruned_durations():
     search_work = make_phase_work(num_waiting=2, ended=4, seconds=40.0, finished=1, finished_s=25.0)
-    estimate = estimate_remaining(Outlook((make_running_trial(),), (search_work,)))
+    estimate = estimate_remaining(RemainingWork((make_running_trial(),), (search_work,)))
     assert estimate.seconds == pytest.approx(3 * 10.0)
     assert estimate.basis == "from 4 ended trials"
 
@@ -62,7 +64,7 @@ def test_confirm_trials_take_as_long_as_finished_search_trials():
         make_phase_work(arm="b", ended=1, seconds=5.0, finished=1, finished_s=5.0),
         make_phase_work("confirm", arm="b", num_waiting=1),
     )
-    estimate = estimate_remaining(Outlook((), phases))
+    estimate = estimate_remaining(RemainingWork((), phases))
     assert estimate.seconds == pytest.approx(2 * 25.0 + 5.0)
 
 

@@ -69,7 +69,7 @@ def test_posthoc_trials_run_after_the_retry_of_their_confirm_trial():
     assert set(log.outcomes().values()) == {OutcomeKind.FINISHED}
     trial_records = records(log.written, plan)
     assert len(trial_records) == len(plan.trials)
-    assert [bool(record.retried) for record in trial_records if record.phase == "confirm"] == [True, False]
+    assert [bool(record.retried_at) for record in trial_records if record.phase == "confirm"] == [True, False]
     assert replay_log(plan, log).is_finished
 
 
@@ -102,7 +102,7 @@ def test_search_is_not_retried_after_its_confirmation_started():
     )
     retry_choice = choose_retries(plan, records(log.written, plan), ["failed"])
     assert retry_choice.trial_ids == ()
-    assert len(retry_choice.left_out) == 1
+    assert len(retry_choice.skip_messages) == 1
     with pytest.raises(InputError, match="arm-0/search/0"):
         choose_retries(
             plan,

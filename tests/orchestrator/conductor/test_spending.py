@@ -115,7 +115,7 @@ def test_trial_without_flops_crashes_under_a_flops_limit():
     conductor = Conductor(make_plan(1, limits=Limits(flops=1.0)))
     trial = conductor.next_trial()
     conductor.report(trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.1}))
-    outcome = conductor.judge_outcome(trial.trial_id, FINISHED)
+    outcome = conductor.validate_outcome(trial.trial_id, FINISHED)
     assert outcome.kind is OutcomeKind.CRASHED
     assert "train/flops" in outcome.reason
 

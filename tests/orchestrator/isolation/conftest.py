@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded
-from orchestrator.isolation.working_folder import COPIED_BYTES
+from orchestrator.isolation.working_folder import MAX_COPIED_FILE_BYTES
 from tests.support.processes import children
 from tests.support.processes.children import Work, order
 
@@ -22,7 +22,7 @@ def launch(tmp_path):
         (root / folder).mkdir(parents=True)
     (root / "config.txt").write_text("small")
     (root / "data" / "train.txt").write_text("train")
-    (root / "data" / "deep" / "rows.bin").write_bytes(b"x" * (COPIED_BYTES + 1))
+    (root / "data" / "deep" / "rows.bin").write_bytes(b"x" * (MAX_COPIED_FILE_BYTES + 1))
     (root / "results" / "old.txt").write_text("old")
     (root / ".cache" / "vocabulary.txt").write_text("words")
     (root / "venv" / "pyvenv.cfg").touch()

@@ -22,21 +22,21 @@ PATIENCE_S = 60
 
 def test_recent_kill_or_little_memory_counts_as_a_memory_kill(tmp_path, monkeypatch):
     memory = SimpleNamespace(available=50, total=100)
-    monkeypatch.setattr(memory_kills, "COUNTER", tmp_path / "vmstat")
+    monkeypatch.setattr(memory_kills, "COUNTER_FILE", tmp_path / "vmstat")
     monkeypatch.setattr(memory_kills.psutil, "virtual_memory", lambda: memory)
-    assert not memory_kills.MemoryKills().happened(), "a system without a counter counts no kills"
-    memory_kills.COUNTER.write_text("oom 3\noom_kill 2\n")
+    assert not memory_kills.MemoryKills().was_oom_kill(), "a system without a counter counts no kills"
+    memory_kills.COUNTER_FILE.write_text("oom 3\noom_kill 2\n")
     kills = memory_kills.MemoryKills()
-    assert not kills.happened()
-    memory_kills.COUNTER.write_text("oom 3\noom_kill 3\n")
-    assert kills.happened()
-    for _ in range(memory_kills.REMEMBERED):
-        assert kills.happened(), "the kill must count until the process has ended"
-        kills.look()
-    assert not kills.happened(), "an old kill must not count"
+    assert not kills.was_oom_kill()
+    memory_kills.COUNTER_FILE.write_text("oom 3\noom_kill 3\n")
+    assert kills.was_oom_kill()
+    for _ in range(memory_kills.MAX_READINGS):
+        assert kills.was_oom_kill(), "the kill must count until the process has ended"
+        kills.take_reading()
+    assert not kills.was_oom_kill(), "an old kill must not count"
     memory.available = 2
-    kills.look()
-    assert kills.happened()
+    kills.take_reading()
+    assert kills.was_oom_kill()
 
 
 @contextmanager

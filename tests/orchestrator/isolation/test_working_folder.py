@@ -11,8 +11,8 @@ from orchestrator.isolation import working_folder
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded
 from orchestrator.isolation.working_folder import (
-    ALL_COPIED_BYTES,
-    COPIED_BYTES,
+    MAX_COPIED_BYTES,
+    MAX_COPIED_FILE_BYTES,
     LaunchFiles,
     SharedFileWritten,
     WorkingFolder,
@@ -23,7 +23,7 @@ from tests.support.processes import children
 from tests.support.processes.children import Work, order
 from tests.support.processes.folders import content
 
-LARGE = COPIED_BYTES + 1
+LARGE = MAX_COPIED_FILE_BYTES + 1
 
 
 def test_files_of_the_launch_folder_are_read_by_relative_paths(trial):
@@ -205,19 +205,19 @@ def test_links_and_special_files_of_the_launch_folder(launch, tmp_path):
 
 
 def test_total_size_of_copies_is_bounded(tmp_path):
-    content = b"x" * COPIED_BYTES
-    for number in range(ALL_COPIED_BYTES // COPIED_BYTES + 2):
+    content = b"x" * MAX_COPIED_FILE_BYTES
+    for number in range(MAX_COPIED_BYTES // MAX_COPIED_FILE_BYTES + 2):
         (tmp_path / f"{number:02}").write_bytes(content)
     launch_files = LaunchFiles.of(tmp_path)
     assert (len(launch_files.copied), len(_links_inside(launch_files))) == (
-        ALL_COPIED_BYTES // COPIED_BYTES,
+        MAX_COPIED_BYTES // MAX_COPIED_FILE_BYTES,
         2,
     )
 
 
 def test_parent_of_a_large_subfolder_is_linked_as_a_whole(request, launch, monkeypatch):
     """Path.rglob and os.walk follow no links, and would find only files of the small subfolder."""
-    monkeypatch.setattr(working_folder, "MOST_ENTRIES", 40)
+    monkeypatch.setattr(working_folder, "MAX_ENTRIES", 40)
     for name in ("cat", "dog"):
         (launch / "images" / name).mkdir(parents=True)
         for number in range(15):

@@ -1,4 +1,4 @@
-"""`newest` reads only the newest measurement of each trial, and all events that are no measurement."""
+"""`newest_events` reads only the newest measurement of each trial, and all events that are no measurement."""
 
 import sqlite3
 from dataclasses import replace
@@ -37,9 +37,9 @@ def filled_ledger(ledger):
 
 
 def test_newest_events_give_the_same_outcomes_as_all_events(filled_ledger):
-    all_events, newest = list(filled_ledger.events()), list(filled_ledger.newest())
+    all_events, newest = list(filled_ledger.events()), list(filled_ledger.newest_events())
     last_measurements = {event.trial_id: event for event in all_events if event.kind is EventKind.MEASURED}
-    omitted_kinds = {EventKind.MEASURED, EventKind.CHECKPOINTED, EventKind.KEPT}
+    omitted_kinds = {EventKind.MEASURED, EventKind.CHECKPOINTED, EventKind.EXAMPLES}
     assert newest == [
         event
         for event in all_events
@@ -82,14 +82,14 @@ def test_newest_measurement_of_a_retried_trial_is_that_of_the_retry(ledger, step
     ledger.append([log.retry_event(5.0, name, step), log.start_event(5.0, name, 2)], lease)
 
     def last_and_best():
-        (newest_record,) = records(ledger.newest(), PLAN)
+        (newest_record,) = records(ledger.newest_events(), PLAN)
         (full_record,) = records(ledger.events(), PLAN)
         assert (newest_record.last, newest_record.best, newest_record.outcome) == (
             full_record.last,
             full_record.best,
             full_record.outcome,
         )
-        assert (full_record.outcome, full_record.attempts, full_record.retried) == (None, 2, (5.0,))
+        assert (full_record.outcome, full_record.attempts, full_record.retried_at) == (None, 2, (5.0,))
         return full_record.last, full_record.best
 
     assert last_and_best() == ((None, None) if step < 0 else (measurement(1, 0.1), measurement(1, 0.1)))
@@ -100,12 +100,12 @@ def test_newest_measurement_of_a_retried_trial_is_that_of_the_retry(ledger, step
 
 
 def test_changed_row_is_detected_in_the_newest_events(filled_ledger, url):
-    newest_event = list(filled_ledger.newest())[-1]
+    newest_event = list(filled_ledger.newest_events())[-1]
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("UPDATE haltsweep_events SET at = at + 1 WHERE seq = ?", (newest_event.seq,))
     connection.close()
     with pytest.raises(StoreError, match=rf"event {newest_event.seq} \({newest_event.kind}"):
-        list(filled_ledger.newest())
+        list(filled_ledger.newest_events())
 
 
 def test_end_of_a_trial_outside_the_plan_is_refused(filled_ledger):

@@ -9,18 +9,18 @@ from tests.support.sweeps.histories import DEAD
 
 
 def test_only_the_present_holder_receives_the_newest_request(store: Ledger) -> None:
-    assert store.ask_to_stop("ada") is None
+    assert store.request_stop("ada") is None
     lease = store.claim(Holder.current())
     assert store.stop_request(lease) is None
-    asked_lease = store.ask_to_stop("ada on host")
+    asked_lease = store.request_stop("ada on host")
     assert asked_lease.token == lease.token
     request = store.stop_request(lease)
     assert (request.by, request.at_once) == ("ada on host", False)
-    store.ask_to_stop("bob on host", at_once=True)
+    store.request_stop("bob on host", at_once=True)
     request = store.stop_request(lease)
     assert (request.by, request.at_once) == ("bob on host", True)
     store.release(lease)
-    assert store.ask_to_stop("ada") is None
+    assert store.request_stop("ada") is None
     assert store.stop_request(store.claim(Holder.current())) is None
 
 
@@ -28,9 +28,9 @@ def test_holder_on_another_host_receives_requests_until_its_lease_expires(tmp_pa
     now = 1000.0
     with Ledger.open(f"sqlite:///{tmp_path / 'x.db'}", "s", create=True, clock=lambda: now) as ledger:
         lease = ledger.claim(DEAD)
-        assert ledger.ask_to_stop("ada") == lease
+        assert ledger.request_stop("ada") == lease
         now = lease.expires_at
-        assert ledger.ask_to_stop("ada") is None
+        assert ledger.request_stop("ada") is None
 
 
 def test_ledger_of_an_earlier_version_gets_the_table_of_stops(tmp_path: Path) -> None:
@@ -39,5 +39,5 @@ def test_ledger_of_an_earlier_version_gets_the_table_of_stops(tmp_path: Path) ->
         lease = ledger.claim(Holder.current())
     execute(url, "DROP TABLE haltsweep_stops")
     with Ledger.open(url, "sweep") as ledger:
-        ledger.ask_to_stop("ada")
+        ledger.request_stop("ada")
         assert ledger.stop_request(lease) is not None

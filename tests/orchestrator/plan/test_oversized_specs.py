@@ -6,9 +6,9 @@ import pytest
 
 from orchestrator.errors import PlanError
 from orchestrator.plan.ablation_check import probe
-from orchestrator.plan.ablation_check.differences import LEARNS
+from orchestrator.plan.ablation_check.differences import TRAINING_PASS
 from orchestrator.plan.planner import plan
-from orchestrator.plan.training_code.settings import checked
+from orchestrator.plan.training_code.settings import parse_settings
 from tests.orchestrator.plan.small_specs import (
     ARMS,
     CONFIRM,
@@ -109,11 +109,12 @@ def test_trial_that_no_machine_could_run_is_refused_at_once(parts, message):
 def test_ablation_check_runs_few_layers_of_a_deep_model(monkeypatch):
     monkeypatch.setattr(probe, "LAYERS", 3)
     deep_model, shallow_model = (
-        checked(make_absurd_spec(max_layers=layers, halt=None).baseline.model_dump()) for layers in (50, 3)
+        parse_settings(make_absurd_spec(max_layers=layers, halt=None).baseline.model_dump())
+        for layers in (50, 3)
     )
     limited_probe = probe.Probe()
-    deep_result = limited_probe.measure(deep_model, LEARNS)
-    assert deep_result == limited_probe.measure(shallow_model, LEARNS)
+    deep_result = limited_probe.measure(deep_model, TRAINING_PASS)
+    assert deep_result == limited_probe.measure(shallow_model, TRAINING_PASS)
     assert max(deep_result.quantities["layers run"]) == 3
     assert (
         limited_probe.structure(deep_model).flops_max > 10 * limited_probe.structure(shallow_model).flops_max

@@ -26,7 +26,7 @@ def make_complete_records():
 def make_stopped_records():
     """Return the records of a sweep that skips the seeds of an arm after its verdict."""
     skipped_seeds = {
-        name: SEEDS[verdict.seeds :]
+        name: SEEDS[verdict.num_seeds :]
         for name, verdict in early_verdicts(LOOK_PLAN, SeedResults(make_complete_records(), METRICS)).items()
     }
     return [
@@ -40,7 +40,7 @@ def make_stopped_records():
 def test_early_verdicts_do_not_depend_on_skipped_seeds():
     verdicts = early_verdicts(LOOK_PLAN, SeedResults(make_complete_records(), METRICS))
     assert {"good", "bad"} <= set(verdicts)
-    assert all(3 <= verdict.seeds < 8 for verdict in verdicts.values())
+    assert all(3 <= verdict.num_seeds < 8 for verdict in verdicts.values())
     assert early_verdicts(LOOK_PLAN, SeedResults(make_stopped_records(), METRICS)) == verdicts
 
 
@@ -49,8 +49,8 @@ def test_report_repeats_verdict_interval_and_p_of_the_look():
     look = early_verdicts(LOOK_PLAN, SeedResults(make_stopped_records(), METRICS))["good"]
     (verdict,) = (verdict for verdict in report.verdicts if verdict.arm == "good")
     assert (verdict.kind, verdict.looked) == ("better", True)
-    assert f"ended after {look.seeds} of 8 seeds, interval at level 0.0025" in verdict.line
-    assert verdict.p == look.found["iid/accuracy"].p <= 0.0025
+    assert f"ended after {look.num_seeds} of 8 seeds, interval at level 0.0025" in verdict.line
+    assert verdict.p == look.comparisons["iid/accuracy"].p <= 0.0025
     effect = report.effect("good", "iid/accuracy")
     assert (effect.estimate, effect.p) == (verdict.difference, verdict.p)
 

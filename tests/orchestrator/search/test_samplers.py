@@ -17,7 +17,7 @@ from orchestrator.search.samplers import (
     STOPPER,
     STOPPERS,
     ComponentChoice,
-    SamplerRefused,
+    InvalidSampler,
     StopperPatience,
     choose_sampler,
     choose_stopper,
@@ -49,9 +49,9 @@ def test_every_stopper_can_be_used(name):
 
 def refused_keywords(check: Callable[..., object], *arguments: object) -> list[str]:
     """Return the keyword that each reason of a refusal names; a name or a combination has none."""
-    with pytest.raises(SamplerRefused) as caught:
+    with pytest.raises(InvalidSampler) as caught:
         check(*arguments)
-    return [refusal.keyword for refusal in caught.value.refusals]
+    return [refusal.keyword for refusal in caught.value.faults]
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - NEEDS_ANOTHER_PACKAGE - {"grid"}))
@@ -64,7 +64,7 @@ def test_every_sampler_can_be_used(name, objectives):
 
 def test_bruteforce_refuses_too_many_combinations():
     for domain in (Int(-9 * 10**18, 9 * 10**18), Float(0.0, 1.0, step=1e-15)):
-        with pytest.raises(SamplerRefused, match="bruteforce"):
+        with pytest.raises(InvalidSampler, match="bruteforce"):
             check_sampler({"name": "bruteforce"}, 1, (domain,))
 
 
@@ -137,7 +137,7 @@ def test_every_scheduler_of_ray_tune_is_known():
     source = (Path(ray.__file__).parent / "tune" / "schedulers" / "__init__.py").read_text()
     names = set(re.findall(r'"(\w+)",', source)) - {"TrialScheduler", "create_scheduler"}
     assert names
-    assert names <= {*STOPPERS, *STOPPER.instead}
+    assert names <= {*STOPPERS, *STOPPER.refusal_by_name}
 
 
 CUSTOM_CODE = """
@@ -205,7 +205,7 @@ def test_custom_sampler_is_found_by_its_dotted_name():
 def test_custom_stopper_is_found_by_its_dotted_name():
     choice = check_stopper({"name": "custom_samplers.Late", "after": 5})
     assert make_stopper(choice).after == 5  # type: ignore[attr-defined]
-    assert stopper_patience(choice) == StopperPatience(0, 0, keeps_all=False)
+    assert stopper_patience(choice) == StopperPatience(0, 0, never_stops=False)
 
 
 @pytest.mark.usefixtures("custom_module")
@@ -229,7 +229,7 @@ def test_invalid_custom_samplers_are_refused(settings, keyword):
 def test_functions_without_a_sampler_annotation_are_not_called(name, check, tmp_path):
     file = tmp_path / "made"
     keywords = {"command": f"touch {file}"} if name == "os.system" else {"path": str(file)}
-    with pytest.raises(SamplerRefused):
+    with pytest.raises(InvalidSampler):
         check({"name": name, **keywords})
     assert not file.exists()
 
@@ -249,8 +249,8 @@ def test_annotated_function_is_accepted():
     ],
 )
 def test_patience_is_read_from_keywords_and_defaults(settings, steps, trials):
-    assert stopper_patience(choose_stopper(settings)) == StopperPatience(steps, trials, keeps_all=False)
-    assert stopper_patience(ComponentChoice("PercentilePruner", {"percentile": 100})).keeps_all
+    assert stopper_patience(choose_stopper(settings)) == StopperPatience(steps, trials, never_stops=False)
+    assert stopper_patience(ComponentChoice("PercentilePruner", {"percentile": 100})).never_stops
 
 
 def test_single_objective_sampler_is_refused_for_two_objectives(monkeypatch):
@@ -263,7 +263,7 @@ def test_single_objective_sampler_is_refused_for_two_objectives(monkeypatch):
 
     monkeypatch.setattr(optuna.samplers, "RandomSampler", SingleObjectiveSampler)
     check_sampler({"name": "random"}, 1)
-    with pytest.raises(SamplerRefused, match=r"random .* 2: "):
+    with pytest.raises(InvalidSampler, match=r"random .* 2: "):
         check_sampler({"name": "random"}, 2)
 
 
@@ -276,7 +276,7 @@ def test_every_refusal_is_reported_with_its_keyword():
 
 @pytest.mark.usefixtures("custom_module")
 def test_sampler_that_leaves_the_space_is_refused():
-    with pytest.raises(SamplerRefused, match=r"x0 from 0.1 to 0.9, got 7"):
+    with pytest.raises(InvalidSampler, match=r"x0 from 0.1 to 0.9, got 7"):
         check_sampler({"name": "custom_samplers.Outside"}, 1, [Float(0.1, 0.9)])
 
 

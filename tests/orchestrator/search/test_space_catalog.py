@@ -8,10 +8,10 @@ from trainables.custom.extensions import UnknownName
 
 
 def test_space_names_come_from_files() -> None:
-    assert set(catalog.names()) >= {"chunking", "depth", "halting", "optimiser"}
-    assert not {"dimensions", "algebra", "parse", "catalog", "paths", "wording"} & set(catalog.names())
-    assert "halting.wide" in catalog.full_names()
-    assert "halting.published" not in catalog.full_names()
+    assert set(catalog.space_names()) >= {"chunking", "depth", "halting", "optimiser"}
+    assert not {"dimensions", "algebra", "parse", "catalog", "paths", "wording"} & set(catalog.space_names())
+    assert "halting.wide" in catalog.names_with_variants()
+    assert "halting.published" not in catalog.names_with_variants()
 
 
 def test_published_variant_is_the_default() -> None:

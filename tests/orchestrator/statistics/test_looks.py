@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.statistics.sequential import Question, decide_arms
+from orchestrator.statistics.sequential import LookSetup, decide_arms
 from orchestrator.statistics.sequential import look_sizes as look_at
 from tests.orchestrator.statistics import looks, studies
 
@@ -47,7 +47,7 @@ def test_look_of_a_sweep_matches_the_simulation(margin):
     values += np.array([0.0, 0.0, 3.0, 12.0])
     is_shown, is_excluded, seeds_run = looks.simulate_looks(values, margin=margin)
     arms = ("a", "b", "c")
-    question = Question(dict.fromkeys(arms, "base"), ("x",), {"x": "max"}, margin, 0.05, 3, looks.SEEDS)
+    question = LookSetup(dict.fromkeys(arms, "base"), ("x",), {"x": "max"}, margin, 0.05, 3, looks.SEEDS)
     for study in range(len(values)):
         values_by_arm = dict(zip(("base", *arms), values[study].T, strict=True))
         seed_values = {
@@ -58,7 +58,7 @@ def test_look_of_a_sweep_matches_the_simulation(margin):
             decisions |= decide_arms(question, seed_values, range(number), open_arms, {})
             open_arms = [arm for arm in arms if arm not in decisions]
         for place, arm in enumerate(arms):
-            seeds = decisions[arm].seeds if arm in decisions else looks.SEEDS
+            seeds = decisions[arm].num_seeds if arm in decisions else looks.SEEDS
             assert seeds == seeds_run[study, place], (study, arm)
             if arm in decisions:
                 kind = decisions[arm].verdicts["x"].kind

@@ -27,7 +27,7 @@ def compare_with_missing(values, bounds, family=1, **options) -> PairedEstimate:
 
 def test_large_difference_holds_for_any_value_of_a_failed_seed():
     comparison = compare_with_missing(CLEAR_DIFFERENCES, {8: (-0.8, 0.2)})
-    assert (comparison.missing, comparison.n) == (1, 8)
+    assert (comparison.num_missing, comparison.n) == (1, 8)
     result = verdict(comparison, num_failed=1, better="max")
     assert (result.kind, result.text) == ("worse", "worse, for any value of 1 failed seed")
     comparisons_at_bounds = [
@@ -40,7 +40,7 @@ def test_large_difference_holds_for_any_value_of_a_failed_seed():
 
 def test_small_difference_is_withheld_for_a_failed_seed():
     comparison = compare_with_missing([value / 10 for value in CLEAR_DIFFERENCES], {8: (-0.8, 0.2)})
-    assert comparison.missing == 0
+    assert comparison.num_missing == 0
     assert verdict(comparison, num_failed=1).withheld
 
 
@@ -52,9 +52,9 @@ def test_no_difference_can_hold_for_any_value():
 
 def test_many_missing_values_are_not_enumerated():
     values = dict.fromkeys(range(8, 9 + MAX_MISSING_UNITS), (-0.5, -0.5))
-    assert compare_with_missing(CLEAR_DIFFERENCES, values).missing == 0
+    assert compare_with_missing(CLEAR_DIFFERENCES, values).num_missing == 0
     values.popitem()
-    assert compare_with_missing(CLEAR_DIFFERENCES, values).missing == MAX_MISSING_UNITS
+    assert compare_with_missing(CLEAR_DIFFERENCES, values).num_missing == MAX_MISSING_UNITS
 
 
 @pytest.mark.parametrize("missing", [1, 3])
@@ -69,7 +69,7 @@ def test_verdict_at_bounds_holds_between_them(missing):
             bounds[unit] = (low, low + rng.uniform(0, 3) * spread)
         margin, family = rng.uniform(0.5, 3), rng.randint(1, 5)
         comparison = compare_with_missing(known_values.values(), bounds, family=family, margin=margin)
-        if not comparison.missing:
+        if not comparison.num_missing:
             continue
         num_decided += 1
         kind = verdict(comparison, margin=margin).kind

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.statistics.paired import estimate_differences
 from orchestrator.statistics.sequential import (
     LOOK_LEVEL_SHARE,
-    Question,
+    LookSetup,
     decide_arms,
     decision_probability,
     look_sizes,
@@ -20,7 +20,7 @@ NOISE = np.random.default_rng(1).normal(size=(3, len(SEEDS)))
 
 def make_question(margin=None, outcomes=("test/score",)):
     better = dict.fromkeys(outcomes, "max")
-    return Question({"a": "base", "b": "base"}, outcomes, better, margin, 0.05, 2 * len(outcomes), 8)
+    return LookSetup({"a": "base", "b": "base"}, outcomes, better, margin, 0.05, 2 * len(outcomes), 8)
 
 
 def make_study_values(effect_a=0.0, effect_b=0.0, spread=0.1, outcome="test/score"):
@@ -53,7 +53,7 @@ def test_large_effects_are_decided_early():
     decisions = decisions_after(make_study_values(effect_a=5.0), 4)
     assert set(decisions) == {"a"}
     assert decisions["a"].verdicts["test/score"].kind == "better"
-    assert (decisions["a"].seeds, decisions["a"].level) == (4, 0.05 * LOOK_LEVEL_SHARE)
+    assert (decisions["a"].num_seeds, decisions["a"].level) == (4, 0.05 * LOOK_LEVEL_SHARE)
 
 
 def test_look_is_stricter_than_the_end():

@@ -14,7 +14,7 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Holder
 from orchestrator.plan.types import Change
 from orchestrator.tracking.mlflow import mlflow_writer
-from orchestrator.tracking.mlflow.desired_runs import GONE
+from orchestrator.tracking.mlflow.desired_runs import KILLED_REASON
 from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage
 from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.summary import ArmSummary
@@ -216,7 +216,7 @@ def test_open_trials_are_running_while_the_holder_lives(open_writer, ledger, dat
     assert {run.end_ms for run in killed_runs.values()} == {3000}
     assert (killed_runs[key].tags["haltsweep.outcome"], killed_runs[key].tags["haltsweep.reason"]) == (
         "stopped",
-        GONE,
+        KILLED_REASON,
     )
     lease = ledger.claim(Holder.current())
     ledger.append([log.claim_event(10.0, DEAD, "d", {}), log.start_event(11.0, trial.trial_id, 2)], lease)

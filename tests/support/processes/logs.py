@@ -31,7 +31,7 @@ def content(events: Iterable[Event]) -> dict[str, History]:
     """Return the deterministic part of a log: one history a trial, in the order of their starts."""
     histories: dict[str, History] = {}
     for event in events:
-        if event.kind is EventKind.ASKED:
+        if event.kind is EventKind.PARAMS_ASSIGNED:
             histories[event.trial_id or ""] = History(event.payload)
         elif event.kind is EventKind.MEASURED:
             histories[event.trial_id or ""].measured.append(event.payload)
@@ -84,7 +84,7 @@ class MemoryLog:
         for event in self.written:
             if event.kind is EventKind.RETRIED:
                 outcomes.pop(event.trial_id or "", None)
-            elif event.kind is EventKind.ENDED and (kind := OutcomeKind(event.payload["kind"])).final:
+            elif event.kind is EventKind.ENDED and (kind := OutcomeKind(event.payload["kind"])).is_final:
                 outcomes[event.trial_id or ""] = kind
         return outcomes
 

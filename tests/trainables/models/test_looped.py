@@ -15,7 +15,7 @@ from trainables.models.looped import Config
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner
-from trainables.training.work import Work
+from trainables.training.work import FlopsCalculator
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 SHAPE = TaskShape("positions", 8, num_classes=4, pad_id=7, length_max=9, steps_max=6)
@@ -70,8 +70,8 @@ def test_number_of_loops_stops_every_evaluation() -> None:
 def test_flops_of_an_evaluation_count_the_computed_loops(changes: dict[str, Any]) -> None:
     config, batch_ = model_config(SMALL | changes), batch([2, 5, 3], [9, 4, 7])
     learner = Learner(build(**changes), train_config({"steps": 1}), seed=0)
-    work = Work(config, SHAPE, learner.config)
-    flops = evaluate(learner, [batch_], work.samples)["flops"]
+    work = FlopsCalculator(config, SHAPE, learner.config)
+    flops = evaluate(learner, [batch_], work.sample_flops)["flops"]
     loops = build(**changes).eval()(batch_).encoded.computed.tolist()
     expected = [
         costs.flops(config, SHAPE, *length_and_loops)

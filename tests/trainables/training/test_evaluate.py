@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.trainables.training.support.fakes import BagOfWords, some_batch
-from trainables.layers.plain import GlobalStream
+from trainables.layers.global_generator import GlobalStream
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.plan.space_check.metrics import reported_metrics
-from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.plan.training_code.settings import ParsedSettings, parse_settings
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.metrics import Metric, look_up
@@ -25,8 +25,10 @@ TASKS = {
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_every_reported_metric_is_declared(head: HeadKind, precision: str):
     model = {**SMALL, "causal": True} if head == "positions" else SMALL
-    system = checked({"model": model, "task": TASKS[head], "train": {"steps": 1, "precision": precision}})
-    assert isinstance(system, System), system
+    system = parse_settings(
+        {"model": model, "task": TASKS[head], "train": {"steps": 1, "precision": precision}}
+    )
+    assert isinstance(system, ParsedSettings), system
     batch = synthetic_batch(system.shape, 2, 8, 0)
     output = build_model(system.model, system.shape, 0).eval()(batch)
     declared = declared_metrics([TASKS[head]["name"]], [head])
@@ -40,8 +42,8 @@ def test_every_reported_metric_is_declared(head: HeadKind, precision: str):
 @pytest.mark.parametrize(("task", "expected"), [("listops", True), ("algorithms", False)])
 def test_only_tasks_with_epochs_report_their_duration(task: str, expected: bool):
     model = SMALL if task == "listops" else {"name": "looped", "width": 16, "heads": 2}
-    system = checked({"model": model, "task": {"name": task}, "train": {"steps": 1}})
-    assert isinstance(system, System), system
+    system = parse_settings({"model": model, "task": {"name": task}, "train": {"steps": 1}})
+    assert isinstance(system, ParsedSettings), system
     batch = synthetic_batch(system.shape, 2, 8, 0)
     output = build_model(system.model, system.shape, 0).eval()(batch)
     assert (EPOCH_SECONDS in reported_metrics(system, batch, output)) == expected

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.ablation_check.differences import LEARNS
+from orchestrator.plan.ablation_check.differences import TRAINING_PASS
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.plan.training_code.settings import ParsedSettings, parse_settings
 from trainables import task_catalog
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
@@ -63,9 +63,9 @@ def test_greedy_accuracy_equals_accuracy_under_teacher_forcing() -> None:
 
 @pytest.mark.usefixtures("scoring_task")
 def test_planner_knows_the_metrics_and_checks_the_model() -> None:
-    system = checked({"task": RAW, "model": UNIVERSAL, "train": {"steps": 1}})
-    assert isinstance(system, System)
+    system = parse_settings({"task": RAW, "model": UNIVERSAL, "train": {"steps": 1}})
+    assert isinstance(system, ParsedSettings)
     metric_names = Probe().metrics(system)
     assert {"valid/exact_match", "valid/accuracy", "valid/accuracy_whole", "valid/longer"} < set(metric_names)
-    assert Probe().measure(system, LEARNS).norm > 0
+    assert Probe().measure(system, TRAINING_PASS).norm > 0
     assert Probe().structure(system).flops_max > 0

@@ -25,7 +25,7 @@ from trainables.layers.attention.explicit import KeptWeights, LogitMask, OffsetB
 from trainables.layers.attention.flash import FlashKernel, PackedRows, usable_kernel
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.head_rows import gather, spread, spread_parts
+from trainables.layers.head_rows import pad_head_parts, pad_heads, unpad_heads
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues
 
@@ -100,7 +100,7 @@ def attend_packed(
         return _attend_flash(q, k, v, (queries, keys), dropout, causal=num_visible is not None)
     k, v = keys_values.padded.unbind(0)
     return _attend_padded(
-        (spread(q, queries), k, v),
+        (pad_heads(q, queries), k, v),
         (queries, keys),
         kernel,
         num_visible=num_visible,
@@ -133,7 +133,7 @@ def attend_within_rows(
     if kernel == "flash":
         q, k, v = qkv.unbind(1)
         return _attend_flash(q, k, v, (packing, packing), dropout, causal=num_visible is not None)
-    q, k, v = spread_parts(qkv, packing).unbind(0)
+    q, k, v = pad_head_parts(qkv, packing).unbind(0)
     return _attend_padded(
         (q, k, v), (packing, packing), kernel, num_visible=num_visible, bias=None, dropout=dropout
     )
@@ -153,13 +153,13 @@ def _attend_padded(
     logit_mask = _logit_mask(queries, keys, num_visible, rows[0])
     if kernel == "math":
         kept_weights = None if dropout is None else dropout.keep_and_scale(rows[0].shape[1], keys.width)
-        return gather(explicit(*rows, (queries, keys), bias, logit_mask, kept_weights), queries)
+        return unpad_heads(explicit(*rows, (queries, keys), bias, logit_mask, kept_weights), queries)
     table = None if bias is None else bias.table()
     if logit_mask is not None and table is not None:
         logit_mask = logit_mask + table
     elif logit_mask is None:
         logit_mask = table
-    return gather(_attend_fused(rows, logit_mask, dropout), queries)
+    return unpad_heads(_attend_fused(rows, logit_mask, dropout), queries)
 
 
 def _logit_mask(

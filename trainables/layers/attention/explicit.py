@@ -17,7 +17,7 @@ from torch import Tensor
 
 from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropout import scaled
-from trainables.layers.head_rows import ALL_ROWS, RowPart, can_leave_padding, row_parts
+from trainables.layers.head_rows import ALL_ROWS, RowPart, can_skip_padding, row_parts
 from trainables.layers.host import Function
 from trainables.layers.packing import Packing
 from trainables.types import sum_dtype
@@ -214,7 +214,7 @@ def explicit(  # noqa: PLR0917 in the order of the tensors
 
 
 def _parts(queries: Packing, keys: Packing, heads: int, *, is_biased: bool) -> tuple[RowPart, ...]:
-    if not can_leave_padding(queries, keys):
+    if not can_skip_padding(queries, keys):
         return (ALL_ROWS,)
     pairs = queries.num_rows * heads * queries.width * keys.width
     max_pairs = MAX_PAIRS_IF_FEW if pairs <= FEW_PAIRS else MAX_PAIRS

@@ -29,7 +29,7 @@ from trainables.layers.attention.explicit import product
 from trainables.layers.attention.subnormal import flush_subnormals
 from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.head_rows import gather, length_order, round_up_width, sorts_rows, spread
+from trainables.layers.head_rows import length_order, pad_heads, round_up_width, sorts_rows, unpad_heads
 from trainables.layers.host import Function
 from trainables.layers.linear import Constant, Linear, XavierLinear
 from trainables.layers.packing import Packing, take
@@ -304,9 +304,9 @@ class RoutingAttention(nn.Module):
         keys = self.split(self.key_dropout(self.key(x), positions))
         values = self.split(self.value(x))
         biased_queries, keys, values = (
-            spread(tensor, packing, self.sorts) for tensor in (biased_queries, keys, values)
+            pad_heads(tensor, packing, self.sorts) for tensor in (biased_queries, keys, values)
         )
-        attended = gather(
+        attended = unpad_heads(
             self.attend(x, queries, (biased_queries, keys, values), packing), packing, self.sorts
         )
         result: Tensor = self.output(attended.flatten(1))

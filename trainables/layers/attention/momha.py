@@ -21,7 +21,7 @@ from trainables.layers.attention.attend import Backend, WeightDropout, attend_pa
 from trainables.layers.attention.explicit import OffsetBias
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.experts import ExpertLinear, MixtureSettings, Router, Routing, pair_places
-from trainables.layers.head_rows import spread
+from trainables.layers.head_rows import pad_heads
 from trainables.layers.linear import Constant, XavierLinear
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, PlacedVectors, Tokens
@@ -140,7 +140,7 @@ class ExpertSelfAttention(ExpertAttention):
     ) -> OffsetBias:
         """Return the terms that offsets add to the logits, for every query and key in the padded form."""
         assert isinstance(placed_tokens, Tokens)
-        scaled = spread(queries * queries.shape[-1] ** -0.5, pairs)
+        scaled = pad_heads(queries * queries.shape[-1] ** -0.5, pairs)
         bias = scaled @ self.offsets().to(scaled.dtype)
         return OffsetBias(bias, self._offset(placed_tokens, pairs, keys))
 

@@ -32,7 +32,7 @@ def test_training_lists_every_setting(haltsweep):
 
 
 def test_space_pages_list_ranges_and_conditions(haltsweep):
-    for name in space_catalog.full_names():
+    for name in space_catalog.names_with_variants():
         page, space = haltsweep("spaces", name).out, space_catalog.load(name)
         assert all(f"│ {dimension.path} " in page for dimension in space.dimensions)
         assert all(f"only with {constraint}" in page for constraint in space.constraints)

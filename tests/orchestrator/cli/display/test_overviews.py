@@ -87,9 +87,9 @@ def test_snapshot_does_not_change_the_overview(plan: Plan, tmp_path: Path) -> No
 def test_overview_reads_no_events_of_ended_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, log, read_events = make_phases_plan(), MemoryLog(), list[Event]()
     run_in_turn(record(plan, log))
-    read_newest = Ledger.newest
+    read_newest = Ledger.newest_events
     monkeypatch.setattr(
-        Ledger, "newest", lambda *a, **k: iter(read_events.extend(read_newest(*a, **k)) or read_events)
+        Ledger, "newest_events", lambda *a, **k: iter(read_events.extend(read_newest(*a, **k)) or read_events)
     )
     snapshot_at = len(log.written) // 2
     stored_overview(tmp_path, plan, log.written, snapshot_at)

@@ -10,7 +10,7 @@ from orchestrator.cli.display import progress
 from orchestrator.cli.display.progress import View, short_duration
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.outlook import Outlook, PhaseWork
+from orchestrator.conductor.outlook import PhaseWork, RemainingWork
 from orchestrator.execution.live_view import Snapshot
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Objective
@@ -92,7 +92,7 @@ def test_best_value_is_the_last_value_of_finished_search_trials():
 def snapshot(num_ended, num_planned=10, draining="", worked=0.0):
     work = PhaseWork("arm-0", "search", num_planned - num_ended, num_ended, worked, num_ended, worked)
     arm = Progress("arm-0", num_planned, 1, num_ended, 0, 0, None, worked)
-    return Snapshot((arm,), 0.0, draining, Outlook((), (work,)))
+    return Snapshot((arm,), 0.0, draining, RemainingWork((), (work,)))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from orchestrator.cli.display import watch_display as watching
 from orchestrator.cli.display.progress import progress_tables
 from orchestrator.cli.display.running_trials import WorkRate
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.outlook import Outlook, RunningTrial
+from orchestrator.conductor.outlook import RemainingWork, RunningTrial
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -26,7 +26,7 @@ def test_narrow_table_shows_full_numbers():
     )
     arm = Progress(LONG_NAME, 24, 2, 12, 6, 1, 0.71234, 14_000.0)
     console = Console(width=80, record=True, file=StringIO())
-    console.print(Group(*progress_tables((arm,), "valid/accuracy", Outlook((trial,)))))
+    console.print(Group(*progress_tables((arm,), "valid/accuracy", RemainingWork((trial,)))))
     text = console.export_text()
     for number in ("19/24", "0.712", "3h 53m", "12,000/20,000", "40", "0.7123", "3m", "12m"):
         assert f" {number} " in text

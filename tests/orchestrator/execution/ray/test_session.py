@@ -53,7 +53,7 @@ def test_trial_starts_only_in_a_free_slot(bench):
     assert isinstance(bench.next_attempt("a"), Attempt)
     assert isinstance(bench.next_attempt("b"), Attempt)
     assert bench.next_attempt("c") is NoAttempt.LATER
-    assert len(bench.log.of(EventKind.ASKED)) == 2
+    assert len(bench.log.of(EventKind.PARAMS_ASSIGNED)) == 2
     bench.num_slots = 3
     assert isinstance(bench.next_attempt("c"), Attempt)
     assert bench.session.running == ("a", "b", "c")

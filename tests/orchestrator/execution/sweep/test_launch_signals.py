@@ -51,11 +51,11 @@ def test_first_signal_drains_and_second_raises(number):
         send_signal(number)
         assert signals.stop.is_set()
         assert recorder.wait(1) == [SignalEffect.DRAIN]
-        assert not signals.hurry.is_set()
+        assert not signals.exit_now.is_set()
         with pytest.raises(KeyboardInterrupt):
             send_signal(number)
-        assert recorder.wait(2) == [SignalEffect.DRAIN, SignalEffect.HURRY]
-        assert signals.hurry.is_set()
+        assert recorder.wait(2) == [SignalEffect.DRAIN, SignalEffect.EXIT_NOW]
+        assert signals.exit_now.is_set()
 
 
 def test_first_signal_raises_while_no_trial_runs():
@@ -63,7 +63,7 @@ def test_first_signal_raises_while_no_trial_runs():
     with interrupts(recorder):
         with pytest.raises(KeyboardInterrupt):
             send_signal(signal.SIGINT)
-        assert recorder.wait(1) == [SignalEffect.LEAVE]
+        assert recorder.wait(1) == [SignalEffect.EXIT]
 
 
 def test_delayed_interrupt_waits_for_the_end_of_the_block():
@@ -94,7 +94,7 @@ COMPILED_CODE = """
 import hashlib, os, signal, threading
 from orchestrator.execution import signals
 
-signals.DEAF_S = 0.5
+signals.STEP_S = 0.5
 
 def print_effect(effect):
     print(effect.name, flush=True)
@@ -111,7 +111,7 @@ def test_process_in_compiled_code_reports_both_signals_and_ends():
     result = subprocess.run(
         [sys.executable, "-c", COMPILED_CODE], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
-    assert result.stdout.split() == ["DRAIN", "HURRY"]
+    assert result.stdout.split() == ["DRAIN", "EXIT_NOW"]
     assert (result.returncode, result.stderr) == (INTERRUPTED, "")
 
 

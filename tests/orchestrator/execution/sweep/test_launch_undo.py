@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from orchestrator.errors import ExecutorError, InputError, StoreError, Withdrawn
+from orchestrator.errors import ExecutorError, InputError, LaunchUndone, StoreError
 from orchestrator.execution.sweep import launch
 from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import LAUNCHER_FILE, Setup, create_sweep_folder
@@ -65,7 +65,7 @@ def test_interrupt_before_the_first_trial_leaves_no_files(folder, setup, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(launch, "run_inline", interrupt)
-        with pytest.raises(Withdrawn, match="'synthetic'") as raised:
+        with pytest.raises(LaunchUndone, match="'synthetic'") as raised:
             launch_sweep(folder, setup)
     assert raised.value.exit_code == 130
     assert_no_files(folder, setup)

@@ -86,7 +86,7 @@ def test_examples_are_written_once_with_their_measurement(tmp_path):
     report(recorder, attempt, with_examples)
     report(recorder, attempt, with_examples, 3, DONE)
     assert event_kinds(log, attempt.trial_id)[2:] == ["measured", "kept", "checkpointed", "ended"]
-    (examples_event,) = log.of(EventKind.KEPT)
+    (examples_event,) = log.of(EventKind.EXAMPLES)
     assert examples_event.payload == {"step": 3, "examples": [{"number": 1}]}
 
 
@@ -192,7 +192,7 @@ def test_sweep_with_only_killed_trials_stops_and_can_be_resumed():
     assert not recorder.is_finished
     recorder.close()
     (close_event,) = log.of(EventKind.CLOSED)
-    (ask_event,) = log.of(EventKind.ASKED)
+    (ask_event,) = log.of(EventKind.PARAMS_ASSIGNED)
     assert close_event.payload["reason"] == "error"
     assert ask_event.trial_id in close_event.payload["why"]
     assert log.outcomes() == {}

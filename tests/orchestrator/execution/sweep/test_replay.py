@@ -120,12 +120,12 @@ def test_every_trial_ends_exactly_once(actions):
     sweep.finish()
     assert sweep.recorder.is_finished
     end_events = [
-        event for event in sweep.log.of(EventKind.ENDED) if OutcomeKind(event.payload["kind"]).final
+        event for event in sweep.log.of(EventKind.ENDED) if OutcomeKind(event.payload["kind"]).is_final
     ]
     assert sorted(event.trial_id for event in end_events) == sorted(
         trial.trial_id for trial in sweep.plan.trials
     )
-    num_asked = Counter(event.trial_id for event in sweep.log.of(EventKind.ASKED))
+    num_asked = Counter(event.trial_id for event in sweep.log.of(EventKind.PARAMS_ASSIGNED))
     assert set(num_asked.values()) == {1}, "each trial must be asked for once"
     progress = sweep.recorder.progress()
     assert [arm_progress.ended for arm_progress in progress] == [

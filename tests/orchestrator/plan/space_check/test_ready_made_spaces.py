@@ -35,7 +35,7 @@ MODELS_BY_SPACE = {
 TASKS = {"looping": {"name": "algorithms", "problem": "copy", "length_max": 5, "test_lengths": [6]}}
 # A curriculum must start before the end of the training; a schedule must have its parameters.
 TRAININGS = {"looping": {"steps": 10_000}, "optimiser": {"schedule": "cosine"}}
-PAIRS = [(name, model) for name in catalog.names() for model in MODELS_BY_SPACE.get(name, ("nothing",))]
+PAIRS = [(name, model) for name in catalog.space_names() for model in MODELS_BY_SPACE.get(name, ("nothing",))]
 
 
 @pytest.mark.parametrize("variant", ["", ".wide"])

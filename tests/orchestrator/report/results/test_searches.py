@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import Plan
-from orchestrator.report.results.searches import SearchCourse, search_courses
+from orchestrator.report.results.searches import SearchHistory, search_courses
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.dimensions import Choice, Dimension, Float, Int, Space
@@ -53,7 +53,7 @@ def build_record(
     )
 
 
-def search_course(*records: Record, objectives: tuple[Objective, ...] = ()) -> SearchCourse:
+def search_course(*records: Record, objectives: tuple[Objective, ...] = ()) -> SearchHistory:
     (result,) = search_courses(build_plan(*objectives), records)
     return result
 

@@ -10,20 +10,20 @@ import pytest
 from markdown_it import MarkdownIt
 
 from orchestrator.report.results.statistics import estimate
-from orchestrator.report.results.types import ArmTally, Cell, Report
+from orchestrator.report.results.types import ArmResult, ArmTally, Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.write import as_markdown_report, write_report_folder
 from trainables.metrics import look_up
 from trainables.training.metric_catalog import declared_metrics
 
 HOSTILE_TEXT = "<script>alert(1)</script> [x](http://evil) **bold** \x1b[2J | \u202e `code`"
-CELL = Cell("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE_TEXT)
+CELL = ArmResult("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE_TEXT)
 REPORT = Report(
     sweep="study",
     question=f"# {HOSTILE_TEXT}\n- Is it?",
     metrics=("valid/accuracy",),
     cells=(CELL,),
-    posthoc=(Cell("one", "valid/accuracy", CELL.estimate, 0, ("a",), setting="=1+1\x1b"),),
+    posthoc=(ArmResult("one", "valid/accuracy", CELL.estimate, 0, ("a",), setting="=1+1\x1b"),),
     effects=(),
     tallies=(ArmTally("one", {"search": {"finished": 1}}, 1.0, {"task.order": HOSTILE_TEXT}),),
     floors={},

@@ -65,7 +65,7 @@ def test_used_port_is_refused_if_it_was_given(monkeypatch: pytest.MonkeyPatch) -
         used_port = other_socket.getsockname()[1]
         with pytest.raises(InputError, match=f"--port {used_port}"):
             server.listen(used_port)
-        monkeypatch.setattr(server, "USUAL_PORT", used_port)
+        monkeypatch.setattr(server, "DEFAULT_PORT", used_port)
         with server.listen(None) as free_socket:
             assert free_socket.getsockname()[0] == "127.0.0.1"
             assert free_socket.getsockname()[1] != used_port

@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.errors import FaultCode
 from orchestrator.plan.ablation_check.differences import draws, evaluates_alike
-from orchestrator.plan.ablation_check.effective_settings import Sweep, effective_settings
+from orchestrator.plan.ablation_check.effective_settings import SweepFacts, effective_settings
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.spaces import assign_params, common_space
-from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.plan.training_code.settings import ParsedSettings, parse_settings
 from orchestrator.spec.types import Spec
-from search_spaces.algebra import without
-from search_spaces.dimensions import Space, Value, same
+from search_spaces.algebra import drop_dimensions
+from search_spaces.dimensions import Space, Value, are_equal
 from search_spaces.paths import MISSING, leaves, lookup, with_value
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 from trainables.field_effects import effective_task_values
 from trainables.task_catalog import settled, splits, training_only
 
@@ -52,8 +52,8 @@ def _check_value(
             is_refused = True
     if not is_refused and all(_has_value(spec, arm, path, value) for arm in arms):
         message = (
-            f"must differ from the trained value: every arm already has {shown(value)}, and its confirm "
-            "trials measure that; leave it out"
+            f"must differ from the trained value: every arm already has {format_value(value)}, and its "
+            "confirm trials measure that; leave it out"
         )
         faults.add(message, "posthoc", path, place)
         return True
@@ -64,15 +64,15 @@ def _has_value(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> bool:
     if _is_searched(spec, arm, path):
         return False
     value_in_arm = lookup(arm.system.settings, path)
-    return not isinstance(value_in_arm, list | dict) and same(value_in_arm, value)
+    return not isinstance(value_in_arm, list | dict) and are_equal(value_in_arm, value)
 
 
 def _refuse_value(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Probe) -> str | None:
     """Return why a checkpoint of `arm` cannot be evaluated with `value` at `path`; None if it can."""
-    checked_system = checked(with_value(arm.system.settings, path, value))
+    checked_system = parse_settings(with_value(arm.system.settings, path, value))
     if isinstance(checked_system, list):
         reasons = "; ".join(problem.message for problem in checked_system)
-        return f"cannot have {path} = {shown(value)}: {reasons}"
+        return f"cannot have {path} = {format_value(value)}: {reasons}"
     try:
         original_structure = probe.structure(arm.system)
     except ValueError:
@@ -80,16 +80,16 @@ def _refuse_value(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: P
     try:
         structure = probe.structure(checked_system)
     except ValueError as error:
-        return f"cannot be built with {path} = {shown(value)}: {error}"
-    if original_structure.saved != structure.saved:
+        return f"cannot be built with {path} = {format_value(value)}: {error}"
+    if original_structure.checkpoint_shapes != structure.checkpoint_shapes:
         return (
-            f"has weights of other shapes with {path} = {shown(value)}, "
+            f"has weights of other shapes with {path} = {format_value(value)}, "
             "so a trained checkpoint cannot be loaded: make this setting an arm"
         )
-    return _refuse_other_data(spec, arm.system, checked_system, f"{path} = {shown(value)}")
+    return _refuse_other_data(spec, arm.system, checked_system, f"{path} = {format_value(value)}")
 
 
-def _refuse_other_data(spec: Spec, first: System, second: System, setting: str) -> str | None:
+def _refuse_other_data(spec: Spec, first: ParsedSettings, second: ParsedSettings, setting: str) -> str | None:
     """Return why a model trained with `first` cannot be evaluated on the splits of `second`.
 
     None if the model can be evaluated.
@@ -107,7 +107,7 @@ def _refuse_other_data(spec: Spec, first: System, second: System, setting: str) 
     return None
 
 
-def _learned_fields(system: System) -> dict[str, Value]:
+def _learned_fields(system: ParsedSettings) -> dict[str, Value]:
     """Return the task fields that affect training or selection, except those that no test depends on."""
     split_names = [info.name for info in splits(system.task) if info.role != "test"]
     training_fields = training_only(system.task)  # reported as settings without an effect
@@ -151,10 +151,10 @@ def _check_duplicate_values(
         earlier_values = [*([] if is_searched else [None]), *values[:place]]
         for earlier_value in earlier_values:
             if all(_gives_equal_results(spec, arm, path, (earlier_value, value), probe) for arm in arms):
-                earlier_text = "the trained value" if earlier_value is None else shown(earlier_value)
+                earlier_text = "the trained value" if earlier_value is None else format_value(earlier_value)
                 faults.add(
-                    f"must change a result compared with {earlier_text}, got {shown(value)}, which gives "
-                    "every arm equal results; leave it out",
+                    f"must change a result compared with {earlier_text}, got {format_value(value)}, which "
+                    "gives every arm equal results; leave it out",
                     *("posthoc", path, place),
                 )
                 break
@@ -175,26 +175,31 @@ def _gives_equal_results(
     None denotes the trained value. The results must be the same for all checked draws of the other
     searched fields.
     """
-    space = Space() if spec.search is None else without(common_space(spec.search), arm.request.drop)
+    space = Space() if spec.search is None else drop_dimensions(common_space(spec.search), arm.request.drop)
     for draw in ({}, *draws(space, arm.system.settings, [path])):
         settings = assign_params(arm.system.settings, draw)
         if settings is None:
             continue
-        pair = [checked(settings if value is None else with_value(settings, path, value)) for value in values]
+        pair = [
+            parse_settings(settings if value is None else with_value(settings, path, value))
+            for value in values
+        ]
         first, second = pair
-        if not isinstance(first, System) or not isinstance(second, System):
+        if not isinstance(first, ParsedSettings) or not isinstance(second, ParsedSettings):
             continue
         if not _evaluates_equally(spec, path.partition(".")[0], first, second, probe):
             return False
     return True
 
 
-def _evaluates_equally(spec: Spec, root: str, first: System, second: System, probe: Probe) -> bool:
+def _evaluates_equally(
+    spec: Spec, root: str, first: ParsedSettings, second: ParsedSettings, probe: Probe
+) -> bool:
     """Return whether all results on the confirm splits are the same for both systems.
 
     The systems differ in the part `root`.
     """
-    sweep = Sweep(tests=spec.test_splits)
+    sweep = SweepFacts(test_splits=spec.test_splits)
     if root == "task":
         return bool(_test_fields(first, sweep) == _test_fields(second, sweep))
     if root == "train":
@@ -206,6 +211,6 @@ def _evaluates_equally(spec: Spec, root: str, first: System, second: System, pro
         return False  # the ablation check refuses arms that cannot be run
 
 
-def _test_fields(system: System, sweep: Sweep) -> Mapping[str, Value]:
+def _test_fields(system: ParsedSettings, sweep: SweepFacts) -> Mapping[str, Value]:
     """Return the task fields that change the test examples."""
-    return effective_task_values(settled(system.task), sweep.tests)
+    return effective_task_values(settled(system.task), sweep.test_splits)

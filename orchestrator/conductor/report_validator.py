@@ -9,7 +9,7 @@ from orchestrator.conductor.state import TrialState
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
 from orchestrator.trials import Outcome, OutcomeKind, is_usable
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 from trainables.metrics import TRAIN_FLOPS, look_up
 from trainables.protocol import Measurement
 
@@ -18,7 +18,7 @@ ROUNDING_TOLERANCE = 1e-6
 """Relative tolerance by which a value may exceed its range; absolute for values below 1."""
 
 
-class ReportJudge:
+class ReportValidator:
     """Validation of the reports and ends of the trials of one plan."""
 
     def __init__(self, plan: Plan) -> None:
@@ -43,7 +43,7 @@ class ReportJudge:
         used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used"
         return Stop(OutcomeKind.TIMED_OUT, f"{used} at step {measurement.step}")
 
-    def judge_outcome(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
+    def validate_outcome(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.
 
         A search trial that finished without its objectives, or after an invalid report, counts as crashed.
@@ -136,7 +136,7 @@ def stop_for_text(names: Iterable[str], measurement: Measurement) -> Stop | None
     for name in names:
         if name in measurement.attributes:
             message = (
-                f"{name} must be a number, got {shown(measurement.attributes[name])} at step "
+                f"{name} must be a number, got {format_value(measurement.attributes[name])} at step "
                 f"{measurement.step}; report a float, or omit the metric if it has no value"
             )
             return Stop(OutcomeKind.CRASHED, message)

@@ -12,7 +12,7 @@ from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.metric_splits import SELECTION_SPLIT, declared_split, outcome_split
 from orchestrator.spec.types import Published, Spec
 from search_spaces.paths import MISSING, lookup
-from search_spaces.wording import hint, shown
+from search_spaces.wording import format_value, hint
 from trainables.metrics import Metric, look_up
 from trainables.task_catalog import splits
 
@@ -81,11 +81,11 @@ def _check_value_ranges(spec: Spec, metrics: Sequence[Metric], faults: Faults) -
             if not low <= entry.value <= high:
                 range_text = "a share from 0 to 1" if is_share else _range_text(metric)
                 requirement = f"must be {range_text}, like the metric {row.metric}"
-                faults.add(f"{requirement}, got {shown(entry.value)}{remedy}", *keys, split)
+                faults.add(f"{requirement}, got {format_value(entry.value)}{remedy}", *keys, split)
         for split, entry in row.values.items():
             if entry.std is not None and entry.std > high - low:
                 requirement = f"must be at most {high - low:g}, the whole range of {row.metric}"
-                faults.add(f"{requirement}, got {shown(entry.std)}{remedy}", *keys, split, "std")
+                faults.add(f"{requirement}, got {format_value(entry.std)}{remedy}", *keys, split, "std")
 
 
 def _range_text(metric: Metric) -> str:

@@ -9,7 +9,7 @@ from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Assignment
 
 
-class Crossings:
+class CrossTrials:
     """Trials of the phase `cross`; each depends on the searches of two arms of the same repeat."""
 
     def __init__(self, arms: Mapping[tuple[str, int], ArmState]) -> None:

@@ -7,7 +7,7 @@ from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import setting_words
 from orchestrator.plan.types import Plan
 from orchestrator.spec.metric_splits import SELECTION_SPLIT
-from search_spaces.dimensions import same
+from search_spaces.dimensions import are_equal
 from search_spaces.paths import lookup
 
 Row = Mapping[str, Any]
@@ -15,14 +15,14 @@ Row = Mapping[str, Any]
 
 def matches_cell(row: Row, settings: Mapping[str, Any]) -> bool:
     """Return whether `settings` match the grid cell of the row; rows of older plans match any settings."""
-    return all(same(lookup(settings, path), value) for path, value in row.get("cell", {}).items())
+    return all(are_equal(lookup(settings, path), value) for path, value in row.get("cell", {}).items())
 
 
 def matches_overrides(row: Row, overrides: Mapping[str, Any]) -> bool:
     """Return whether the row was measured with exactly these overrides."""
     row_overrides = row.get("posthoc", {})
     return row_overrides.keys() == overrides.keys() and all(
-        same(row_overrides[path], overrides[path]) for path in row_overrides
+        are_equal(row_overrides[path], overrides[path]) for path in row_overrides
     )
 
 

@@ -21,7 +21,7 @@ CONTAINERS: Final = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 """PyTorch modules that compute and draw nothing themselves."""
 
 
-def is_plain(module: nn.Module) -> bool:
+def draws_from_global_generator(module: nn.Module) -> bool:
     """Return whether `module` may draw from the global generator when it is built or run."""
     if isinstance(module, Initialised) or type(module) in CONTAINERS:
         return False
@@ -33,9 +33,9 @@ def is_plain(module: nn.Module) -> bool:
     return any(attribute is not None for attribute in tensors) or hasattr(module, "reset_parameters")
 
 
-def has_plain(model: nn.Module) -> bool:
-    """Return whether any module of `model` may draw from the global generator (`is_plain`)."""
-    return any(is_plain(module) for module in model.modules())
+def uses_global_generator(model: nn.Module) -> bool:
+    """Return whether `draws_from_global_generator` holds for any module of `model`."""
+    return any(draws_from_global_generator(module) for module in model.modules())
 
 
 def redraw_parameters(module: nn.Module) -> bool:

@@ -1,0 +1,1 @@
+"""Rows of published tables: their checks and their matches with planned measurements."""

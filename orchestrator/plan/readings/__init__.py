@@ -1,1 +1,0 @@
-"""Re-evaluation of trained models under other settings, and comparison with published values."""

@@ -1,0 +1,1 @@
+"""Re-evaluation of trained models under other settings."""
