@@ -67,11 +67,7 @@ class Released(nn.Module):
 
 
 def fused_attention(
-    attention: Any,
-    q: Tensor,
-    kv: Tensor,
-    query_padding_mask: Tensor,
-    key_padding_mask: Tensor,
+    attention: Any, q: Tensor, kv: Tensor, query_padding_mask: Tensor, key_padding_mask: Tensor
 ) -> Tensor:
     """The released attention by PyTorch's fused kernel; shapes are (inputs, tokens, heads, head width)."""
     k, v = kv.unbind(2)
@@ -85,11 +81,7 @@ def fused_attention(
 
 
 def explicit_attention(
-    attention: Any,
-    q: Tensor,
-    kv: Tensor,
-    query_padding_mask: Tensor,
-    key_padding_mask: Tensor,
+    attention: Any, q: Tensor, kv: Tensor, query_padding_mask: Tensor, key_padding_mask: Tensor
 ) -> Tensor:
     """Compute the released attention by the explicit product."""
     k, v = kv.unbind(2)

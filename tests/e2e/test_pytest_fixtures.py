@@ -146,10 +146,7 @@ def test_chaos_reports_differences_between_runs_and_nothing_else(repository: pyt
 
 @pytest.mark.parametrize(
     ("sampler", "expected_sampler"),
-    [
-        ("tpe", {"name": "tpe", "n_startup_trials": 1}),
-        ("grid", {"name": "bruteforce"}),
-    ],
+    [("tpe", {"name": "tpe", "n_startup_trials": 1}), ("grid", {"name": "bruteforce"})],
 )
 def test_small_sweep_uses_the_sampler_of_its_spec(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, expected_sampler: dict[str, object]

@@ -62,10 +62,7 @@ def test_failure_shows_the_message_of_the_planner(repository: pytest.Pytester) -
     result = run(repository, "--haltsweep", "experiments", "-k", "a-typo and plan")
     result.assert_outcomes(failed=1, deselected=5)
     result.stdout.fnmatch_lines(
-        [
-            "*experiments/a-typo.yaml*",
-            "experiments/a-typo.yaml:8: arms.minus-gate.set.model.gatee: *'gate'*",
-        ]
+        ["*experiments/a-typo.yaml*", "experiments/a-typo.yaml:8: arms.minus-gate.set.model.gatee: *'gate'*"]
     )
     output = str(result.stdout)
     assert "Traceback" not in output

@@ -36,13 +36,7 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 ATTENTION = {"heads": 4, "attention_dropout": 0.0}
 CHUNKS = ATTENTION | {"chunk": {"size": 32}, "memory": {"slots": 4}}
-STACK = {
-    "heads": 4,
-    "loops": 4,
-    "recurrence": "unshared",
-    "injection": False,
-    "final_norm": "end",
-}
+STACK = {"heads": 4, "loops": 4, "recurrence": "unshared", "injection": False, "final_norm": "end"}
 """A stack of as many blocks as the loops, with separate weights."""
 UT = {"gate": False, "halt": {"unit": "token", "transition": False}}
 

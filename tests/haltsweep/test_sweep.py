@@ -47,10 +47,7 @@ def test_local_function_is_planned_and_faults_name_the_spec(folder):
         invalid_sweep.plan()
 
 
-@pytest.mark.parametrize(
-    ("spec", "trainable", "expected"),
-    [({}, make_train(0), "name"), (SPEC, 3, "3")],
-)
+@pytest.mark.parametrize(("spec", "trainable", "expected"), [({}, make_train(0), "name"), (SPEC, 3, "3")])
 def test_invalid_sweep_is_refused(spec, trainable, expected):
     with pytest.raises(InputError, match=expected):
         Sweep(spec, trainable).plan()

@@ -96,10 +96,7 @@ def test_private_ray_restarts_until_its_limit_and_the_sweep_resumes(tmp_path):
 
 
 def test_death_of_a_foreign_ray_is_one_error(tmp_path, monkeypatch):
-    with (
-        foreign_cluster(tmp_path, monkeypatch) as (cluster, address),
-        launcher(tmp_path, address) as process,
-    ):
+    with foreign_cluster(tmp_path, monkeypatch) as (cluster, address), launcher(tmp_path, address) as process:
         wait_for_progress(tmp_path, cluster)
         end([cluster, *descendants(cluster)])
         assert process.wait(PATIENCE_S) == 1

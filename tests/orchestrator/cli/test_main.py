@@ -45,11 +45,7 @@ def test_schema_is_a_json_schema(haltsweep):
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
-        (("lunch",), "'launch'"),
-        (("plan",), "'SPEC'"),
-        (("launch", "x.yaml", "--cpus", "many"), "'--cpus'"),
-    ],
+    [(("lunch",), "'launch'"), (("plan",), "'SPEC'"), (("launch", "x.yaml", "--cpus", "many"), "'--cpus'")],
 )
 def test_usage_errors_exit_with_code_2(haltsweep, arguments, expected):
     result = haltsweep(*arguments)

@@ -96,10 +96,7 @@ def test_new_spec_has_model_arms_and_a_valid_search_draft(tmp_path, haltsweep):
     assert plan_result.code == 0, plan_result.err
 
 
-@pytest.mark.parametrize(
-    ("text", "location"),
-    [("x =", "job.py:1"), ("print('no flags')", "job.py")],
-)
+@pytest.mark.parametrize(("text", "location"), [("x =", "job.py:1"), ("print('no flags')", "job.py")])
 def test_script_without_flags_is_refused(text, location, tmp_path, haltsweep):
     (tmp_path / "job.py").write_text(text)
     result = haltsweep("new", "--from", "job.py")

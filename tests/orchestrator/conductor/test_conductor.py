@@ -92,10 +92,7 @@ def test_confirmed_trial_is_re_evaluated_under_each_override():
     finish_trial(conductor, second_trial)
     reevaluations = next_trials(conductor)
     assert [reevaluation.source_id for reevaluation in reevaluations] == [second_trial.trial_id] * 2
-    assert [reevaluation.settings["model"]["shift"] for reevaluation in reevaluations] == [
-        0.1,
-        0.2,
-    ]
+    assert [reevaluation.settings["model"]["shift"] for reevaluation in reevaluations] == [0.1, 0.2]
     assert [reevaluation.planned.seed for reevaluation in reevaluations] == [8, 8]
     assert {reevaluation.settings["model"]["x"] for reevaluation in reevaluations} == {
         second_trial.settings["model"]["x"]

@@ -85,10 +85,7 @@ def test_failed_search_makes_its_cross_trials_unrunnable():
     assert conductor.is_finished
     assert {
         (trial.planned.arm, trial.planned.settings_of) for trial in trials if trial.planned.settings_of
-    } == {
-        ("arm-0", "arm-2"),
-        ("arm-2", "arm-0"),
-    }
+    } == {("arm-0", "arm-2"), ("arm-2", "arm-0")}
     unrunnable_trials = [trial.planned for trial, _ in conductor.take_unrunnable()]
     unrunnable_pairs = {
         (crossing.arm, crossing.settings_of) for crossing in unrunnable_trials if crossing.phase == "cross"

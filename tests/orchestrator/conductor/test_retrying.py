@@ -96,19 +96,12 @@ def test_failed_search_is_retried_and_then_confirmed():
 
 def test_search_is_not_retried_after_its_confirmation_started():
     plan, log = make_plan(1, trials_per_arm=2), MemoryLog()
-    run_all(
-        record(plan, log),
-        is_failing=lambda trial: trial.phase == "search" and trial.number == 0,
-    )
+    run_all(record(plan, log), is_failing=lambda trial: trial.phase == "search" and trial.number == 0)
     retry_choice = choose_retries(plan, records(log.written, plan), ["failed"])
     assert retry_choice.trial_ids == ()
     assert len(retry_choice.skip_messages) == 1
     with pytest.raises(InputError, match="arm-0/search/0"):
-        choose_retries(
-            plan,
-            records(log.written, plan),
-            [select_ids(plan, "search")[0]],
-        )
+        choose_retries(plan, records(log.written, plan), [select_ids(plan, "search")[0]])
 
 
 @pytest.mark.parametrize(("selection", "num_retried"), [("failed", 0), ("diverged", 1)])

@@ -27,11 +27,7 @@ def test_goal_decides_the_order():
 def test_equal_values_keep_the_order_of_trials():
     assert ordered_values(
         rank_candidates(reversed(make_candidates([1.0], [1.0], [1.0])), [MAX_OBJECTIVE])
-    ) == [
-        0,
-        1,
-        2,
-    ]
+    ) == [0, 1, 2]
 
 
 def test_equal_params_count_once_with_their_best_value():

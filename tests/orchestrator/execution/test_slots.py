@@ -5,12 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import InputError
-from orchestrator.execution.slots import (
-    count_slots,
-    missing_gpus,
-    require_local_resources,
-    require_room,
-)
+from orchestrator.execution.slots import count_slots, missing_gpus, require_local_resources, require_room
 from orchestrator.spec.section import Resources
 from search_spaces.dimensions import Choice, Dimension, Fixed, Space
 from tests.support.specs.plans import make_arm, make_plan

@@ -24,9 +24,7 @@ def names(folder):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [f"{DEAD_LABEL}-abc", DEAD_LABEL, f"{REUSED_LABEL}-x"],
-    ids=["with a name", "label", "same pid"],
+    "name", [f"{DEAD_LABEL}-abc", DEAD_LABEL, f"{REUSED_LABEL}-x"], ids=["with a name", "label", "same pid"]
 )
 def test_folder_of_a_dead_process_is_removed_without_the_targets_of_its_links(tmp_path, name):
     precious = tmp_path / "precious"

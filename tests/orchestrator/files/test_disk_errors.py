@@ -13,13 +13,7 @@ def test_errors_of_a_full_disk_have_the_same_advice(number):
     assert disk_remedy(OSError(number, "no")) == FULL
 
 
-@pytest.mark.parametrize(
-    ("number", "expected"),
-    [
-        (errno.EROFS, "read-only"),
-        (errno.EMFILE, "ulimit -n"),
-    ],
-)
+@pytest.mark.parametrize(("number", "expected"), [(errno.EROFS, "read-only"), (errno.EMFILE, "ulimit -n")])
 def test_every_disk_error_has_its_advice(number, expected):
     assert expected in disk_remedy(OSError(number, "no"))
 

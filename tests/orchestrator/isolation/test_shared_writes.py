@@ -79,10 +79,7 @@ PROGRAM = "import os; os.system('echo 1 > {}/{}')"
 
 @pytest.mark.parametrize(
     "write",
-    [
-        PROGRAM,
-        "import pyarrow, pyarrow.parquet as pq; pq.write_table(pyarrow.table({{'a': [1]}}), '{}/{}')",
-    ],
+    [PROGRAM, "import pyarrow, pyarrow.parquet as pq; pq.write_table(pyarrow.table({{'a': [1]}}), '{}/{}')"],
     ids=["program", "parquet"],
 )
 def test_change_of_unknown_cause_is_a_warning(trial, launch, tmp_path, write):

@@ -55,8 +55,7 @@ def test_only_the_holder_stores_a_snapshot(any_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    ["content = CAST('other' AS BLOB)", "seq = seq - 1", "made_for = 'another plan'"],
+    "change", ["content = CAST('other' AS BLOB)", "seq = seq - 1", "made_for = 'another plan'"]
 )
 def test_changed_snapshot_is_not_used(url: str, change: str) -> None:
     write_ledger(url)

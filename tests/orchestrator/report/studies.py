@@ -175,15 +175,7 @@ def _make_record(
     if trial.phase == "posthoc":
         curve = curve[-1:]
     record = Record(
-        *(
-            trial.trial_id,
-            plan.name,
-            trial.arm,
-            trial.phase,
-            trial.number,
-            trial.seed,
-            trial.rank,
-        ),
+        *(trial.trial_id, plan.name, trial.arm, trial.phase, trial.number, trial.seed, trial.rank),
         assignment=assignment,
         overrides=trial.overrides,
         settings={},

@@ -39,13 +39,7 @@ def test_rounding_moves_no_interval_end_across_the_margin(bounds, margin, expect
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [
-        (0.25, "0.250"),
-        (-0.00042, "-0.00042"),
-        (1e-14, "1e-14"),
-        (1e-15, "0.000"),
-        (250.4, "250"),
-    ],
+    [(0.25, "0.250"), (-0.00042, "-0.00042"), (1e-14, "1e-14"), (1e-15, "0.000"), (250.4, "250")],
 )
 def test_small_number_is_not_rounded_to_zero(value, expected):
     assert format_number(value) == expected

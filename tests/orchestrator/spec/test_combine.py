@@ -109,9 +109,7 @@ def test_components_that_set_one_field_are_not_removed_together(tmp_path: Path) 
         read_spec(tmp_path / "spec.yaml")
 
 
-def test_unused_component_is_refused_unless_an_override_omits_it(
-    tmp_path: Path,
-) -> None:
+def test_unused_component_is_refused_unless_an_override_omits_it(tmp_path: Path) -> None:
     with expect_faults("conflicting-fields", "components.transition"):
         read_combined(tmp_path, "all", "[gate, global-halt]")
     read_combined(tmp_path, "all")

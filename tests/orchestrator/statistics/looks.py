@@ -44,10 +44,7 @@ def remaining_chances(seen_differences: Array, seeds: int, step: float, margin: 
 
 
 def simulate_looks(
-    values: Array,
-    step: float = 0.0,
-    margin: float | None = None,
-    hopeless: float = sequential.MIN_CHANCE,
+    values: Array, step: float = 0.0, margin: float | None = None, hopeless: float = sequential.MIN_CHANCE
 ) -> tuple[Array, Array, Array]:
     """Simulate interim looks of studies.
 

@@ -2,12 +2,7 @@
 
 import pytest
 
-from tests.orchestrator.statistics.identical_arms import (
-    Design,
-    list_designs,
-    read_outcomes,
-    run_study,
-)
+from tests.orchestrator.statistics.identical_arms import Design, list_designs, read_outcomes, run_study
 
 ARMS = ("same-1", "same-2", "same-3", "same-4")
 

@@ -145,10 +145,7 @@ def test_follower_of_a_killed_launcher_writes_the_rest_and_ends(
 
 def test_only_one_writer_runs_at_a_time(folder, ledger, uri, monkeypatch):
     monkeypatch.setattr("orchestrator.tracking.sync.LOCK_WAIT_S", 0.1)
-    with (
-        projection_lock(folder.root, 0.0),
-        pytest.raises(StoreError, match=f"process {os.getpid()} on "),
-    ):
+    with projection_lock(folder.root, 0.0), pytest.raises(StoreError, match=f"process {os.getpid()} on "):
         sync(folder, ledger, uri)
 
 

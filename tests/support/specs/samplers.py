@@ -18,11 +18,7 @@ class RepeatBest(RandomSampler):
         self.stream = np.random.default_rng(seed)
 
     def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Return the best known value with probability `width`, else a random value."""
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))

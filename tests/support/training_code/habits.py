@@ -196,13 +196,7 @@ def forked_child_returns(settings, trial):
     return 0.0
 
 
-LEVEL_HABITS = (
-    best_checkpoint,
-    global_list,
-    cache_by_fixed_name,
-    parent_folder,
-    log_file,
-)
+LEVEL_HABITS = (best_checkpoint, global_list, cache_by_fixed_name, parent_folder, log_file)
 """Habits that measure `level`."""
 CONSTANTS = {
     class_attribute: 0.0,

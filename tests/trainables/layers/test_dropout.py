@@ -7,13 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from trainables.layers import dropout
-from trainables.layers.dropout import (
-    DropoutGroup,
-    KeyedDropout,
-    KeyedNoise,
-    scaled,
-    set_dropout_context,
-)
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, KeyedNoise, scaled, set_dropout_context
 from trainables.layers.mask_draws import hash_numbers
 from trainables.layers.tokens import batch_places
 

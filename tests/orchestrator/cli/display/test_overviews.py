@@ -118,10 +118,7 @@ def test_retry_after_the_snapshot_counts(tmp_path: Path) -> None:
     assert failures[1] < failures[0]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"other", zlib.compress(b'{"arms": 3}\n'), zlib.compress(b"x" * 999)],
-)
+@pytest.mark.parametrize("content", [b"other", zlib.compress(b'{"arms": 3}\n'), zlib.compress(b"x" * 999)])
 def test_damaged_snapshot_is_ignored(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, log = make_phases_plan(), MemoryLog()
     run_in_turn(record(plan, log))

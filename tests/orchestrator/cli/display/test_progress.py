@@ -23,8 +23,7 @@ from trainables.protocol import Measurement
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0s"), (59.5, "1m 00s"), (200, "3m 20s"), (3599.6, "1h 00m"), (7500, "2h 05m")],
+    ("seconds", "text"), [(0, "0s"), (59.5, "1m 00s"), (200, "3m 20s"), (3599.6, "1h 00m"), (7500, "2h 05m")]
 )
 def test_duration_formats_seconds(seconds, text):
     assert short_duration(seconds) == text

@@ -77,10 +77,7 @@ def test_killed_trial_continues_from_its_checkpoint(tmp_path_factory, lives, has
         assert len(steps) == len(set(steps)) == 8, "with a checkpoint after every step, no step may repeat"
 
 
-@pytest.mark.parametrize(
-    "stored_examples",
-    [[{"number": {1}}], ["a"], [{"a": "b" * MAX_EXAMPLES_CHARS}]],
-)
+@pytest.mark.parametrize("stored_examples", [[{"number": {1}}], ["a"], [{"a": "b" * MAX_EXAMPLES_CHARS}]])
 def test_examples_that_cannot_be_stored_are_refused(stored_examples):
     with pytest.raises(BadMeasurement):
         validate_measurement(Measurement(1, 1.0, {}, stored_examples), None)

@@ -48,10 +48,7 @@ CHANGED_EXAMPLES: Mapping[str, Case] = {
     ),
 }
 CHANGED_TESTS: Mapping[str, tuple[Case, str]] = {
-    "another seed": (
-        (make_settings(SHALLOW_TREES), {"task.data_seed": 1}, ("near-iid",)),
-        "valid, near-iid",
-    ),
+    "another seed": ((make_settings(SHALLOW_TREES), {"task.data_seed": 1}, ("near-iid",)), "valid, near-iid"),
     "more examples of one test": (
         (make_settings(), {"task.test_examples": 50}, ("length-200-300",)),
         "length-200-300",

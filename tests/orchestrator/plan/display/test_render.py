@@ -43,8 +43,7 @@ def test_plan_prints_important_facts(plan_text: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "expected"),
-    [("model.layers", 6, True), ("model.layers", 20, False)],
+    ("path", "value", "expected"), [("model.layers", 6, True), ("model.layers", 20, False)]
 )
 def test_warning_names_an_arm_that_the_baseline_search_may_find(
     path: str, value: Any, expected: bool

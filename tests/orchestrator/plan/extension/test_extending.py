@@ -184,10 +184,9 @@ def test_added_splits_are_measured_by_separate_trials_after_earlier_ones():
     )
     assert [
         (trial.seed, dict(trial.overrides), trial.late_splits) for trial in late_trials(extended_plan)
-    ] == [
-        (1, {}, ("long",)),
-        (1, {"model.shift": 0.5}, ("long",)),
-    ], "diverged trials must have no late trials, and new trials must measure all splits"
+    ] == [(1, {}, ("long",)), (1, {"model.shift": 0.5}, ("long",))], (
+        "diverged trials must have no late trials, and new trials must measure all splits"
+    )
     assert {trial.trial_id for trial in old_plan.trials} < {trial.trial_id for trial in extended_plan.trials}
     assert from_json(to_json(extended_plan)) == extended_plan
     assert "late_splits" not in to_json(old_plan), "the file of a plan without late splits must not change"

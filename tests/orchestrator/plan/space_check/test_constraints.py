@@ -55,8 +55,7 @@ def test_constraint_that_excludes_nothing_or_cannot_be_decided_is_refused(constr
 
 
 @pytest.mark.parametrize(
-    "constraint",
-    ["model.max_layers", "model.max_layers < nan", f"model.max_layers < {'9' * 5000}"],
+    "constraint", ["model.max_layers", "model.max_layers < nan", f"model.max_layers < {'9' * 5000}"]
 )
 def test_text_that_is_no_constraint_is_refused(tmp_path: Any, constraint: str) -> None:
     (tmp_path / "spec.yaml").write_text(to_yaml(make_full_spec()))

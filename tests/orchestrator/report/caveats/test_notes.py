@@ -68,11 +68,7 @@ def test_identical_configs_after_search_are_a_warning(rate):
 
 @pytest.mark.parametrize(
     ("level", "expected"),
-    [
-        (0.999, "the greatest possible value"),
-        (0.101, "the value without any learning"),
-        (0.9, ""),
-    ],
+    [(0.999, "the greatest possible value"), (0.101, "the value without any learning"), (0.9, "")],
 )
 def test_no_difference_at_a_bound_is_a_warning(level, expected):
     base_study = make_study(3, 4, 0, thresholds=())

@@ -50,11 +50,7 @@ def test_failed_search_trials_are_a_warning(kind: str, num_failed: dict[str, int
 
 @pytest.mark.parametrize(
     ("kind", "num_failed"),
-    [
-        ("worse", {"arm-1": 1}),
-        ("worse", {"arm-1": 8, "arm-0": 8}),
-        ("better", {"arm-1": 8}),
-    ],
+    [("worse", {"arm-1": 1}), ("worse", {"arm-1": 8, "arm-0": 8}), ("better", {"arm-1": 8})],
 )
 def test_harmless_failures_of_search_trials_are_no_warning(kind: str, num_failed: dict[str, int]) -> None:
     """Failures are harmless if they are few or equally frequent, or if they cannot explain the verdict."""

@@ -45,10 +45,7 @@ def add_layer(trial_records: list[Record]) -> list[Record]:
     ]
 
 
-def build_report(
-    params_of_arm: dict[str, dict[str, float]],
-    objective: str = "valid/accuracy",
-) -> Report:
+def build_report(params_of_arm: dict[str, dict[str, float]], objective: str = "valid/accuracy") -> Report:
     """Return the report of searches that chose these params."""
     plan_with_search = replace(
         make_study_plan(),
@@ -81,10 +78,7 @@ def test_cost_at_different_searched_params_is_a_warning() -> None:
 
 @pytest.mark.parametrize(
     ("good_params", "objective"),
-    [
-        (make_params(0.01, 1.5e-3), "valid/accuracy"),
-        (make_params(0.001), "valid/depth"),
-    ],
+    [(make_params(0.01, 1.5e-3), "valid/accuracy"), (make_params(0.001), "valid/depth")],
     ids=["next to it in its range", "the search was for it"],
 )
 def test_similar_params_or_a_searched_cost_give_no_warning(

@@ -18,11 +18,7 @@ from tests.orchestrator.report.comparisons.test_answers import (
 )
 from tests.orchestrator.report.studies import with_metrics
 
-REMOVED_COMPONENTS = {
-    "minus-gate": ("gate",),
-    "minus-halt": ("halt",),
-    "minus-all": ("gate", "halt"),
-}
+REMOVED_COMPONENTS = {"minus-gate": ("gate",), "minus-halt": ("halt",), "minus-all": ("gate", "halt")}
 GATE_EFFECT, INTERACTION = 0.06, 0.02
 """The true main effect of the gate and the true interaction of both components."""
 

@@ -38,8 +38,7 @@ def test_table_lists_searched_and_dropped_fields() -> None:
     plan = build_plan((Change("model.x", 0.2, 0.5),), settings=settings, dropped=("model.x", "model.gone"))
     baseline, good_arm = plan.arms
     plan = replace(
-        plan,
-        arms=(replace(baseline, space=SPACE), replace(good_arm, space=Space(SPACE.dimensions[:1]))),
+        plan, arms=(replace(baseline, space=SPACE), replace(good_arm, space=Space(SPACE.dimensions[:1])))
     )
     params_of_arm = {"baseline": {"train.lr": 0.3, "model.x": 0.75}, "good": {"train.lr": 0.4}}
     trial_records = [

@@ -38,10 +38,7 @@ def call_middleware(path: str, kind: str = "http") -> tuple[list[dict[str, Any]]
     return scopes, messages
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/", "/a-token", "/a-tokem/", "//a-token/", "/x/a-token/"],
-)
+@pytest.mark.parametrize("path", ["/", "/a-token", "/a-tokem/", "//a-token/", "/x/a-token/"])
 def test_requests_outside_the_secret_path_do_not_reach_mlflow(path: str) -> None:
     scopes, messages = call_middleware(path)
     assert not scopes

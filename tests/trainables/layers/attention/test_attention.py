@@ -8,11 +8,7 @@ from torch import Tensor
 
 from tests.gpu.devices import needs_cuda
 from trainables.layers.attention import attend as attention
-from trainables.layers.attention.attend import (
-    Backend,
-    WeightDropout,
-    attend_packed,
-)
+from trainables.layers.attention.attend import Backend, WeightDropout, attend_packed
 from trainables.layers.attention.explicit import OffsetBias
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.packing import Packing, packing_of

@@ -88,8 +88,6 @@ def test_portions_equal_the_padded_form(
     torch.testing.assert_close(output, expected)
     grad, inputs = case.random(*output.shape), case.inputs if has_bias else case.inputs[:3]
     for grad_, expected_grad in zip(
-        torch.autograd.grad(output, inputs, grad),
-        torch.autograd.grad(expected, inputs, grad),
-        strict=True,
+        torch.autograd.grad(output, inputs, grad), torch.autograd.grad(expected, inputs, grad), strict=True
     ):
         torch.testing.assert_close(grad_, expected_grad)
