@@ -38,7 +38,7 @@ def run_smoke_test(plan: "Plan", data_dir: Path) -> None:
         if report.error:
             failures.setdefault(report.error, []).append(report.arm)
         else:
-            result = "; ".join(["ok", *_remarks(arms[report.arm], report)])
+            result = "; ".join(["ok", *_remarks(plan, arms[report.arm], report)])
             print_line(f"{plan.name}: smoke test of {report.arm}: {result}")
     for error, names in failures.items():
         print_error(f"{plan.name}: smoke test of {join_words(names)}: {error}")
@@ -79,8 +79,16 @@ def _confirm_trial_error(plan: "Plan", data_dir: Path) -> str:
     return ""
 
 
-def _remarks(arm: "Arm", report: "FirstReport") -> "Iterator[str]":
-    """Yield warnings about unseeded random numbers, and about settings that the code seems to ignore."""
+def _remarks(plan: "Plan", arm: "Arm", report: "FirstReport") -> "Iterator[str]":
+    """Yield warnings about missing objectives, unseeded random numbers and settings without effect."""
+    from orchestrator.execution.trial.rehearsal import is_reported
+
+    objectives = plan.search.objectives if plan.search is not None and plan.trainable is not None else ()
+    if missing := [each.metric for each in objectives if not is_reported(each.metric, report.metrics)]:
+        yield (
+            f"its first report lacks {join_words(missing)}, which the last report of every search trial must "
+            "contain"
+        )
     if report.unsteady_metrics and {*report.unsteady_metrics} == report.metrics.keys():
         yield (
             "a second run with the same seed reported other values of "

@@ -15,12 +15,14 @@ A function or class may have a separate attribute `haltsweep`, which replaces th
 of the module have no meaning.
 """
 
+import ast
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
@@ -53,6 +55,16 @@ class Trainable:
     """Whether one trial uses all GPUs that are reserved for it, instead of only the first."""
 
 
+def _require_syntax(script: Path) -> None:
+    try:
+        ast.parse(script.read_bytes())
+    except SyntaxError as error:
+        place = f"{script.name}:{error.lineno}"
+        raise ValueError(f"a script must be Python code, but {place} has an error: {error.msg}") from error
+    except ValueError as error:
+        raise ValueError(f"a script must be Python code, but {script.name} is not: {error}") from error
+
+
 def load(path: str) -> Trainable:
     """Return the trainable at `module:name`, or in a script.
 
@@ -64,6 +76,7 @@ def load(path: str) -> Trainable:
     """
     if (command := script_command(path)) is not None:
         file, first_arguments = command
+        _require_syntax(find_script(file))
         return Trainable(path, partial(FunctionWorkload, Script(find_script(file), first_arguments)))
     module_name, _, name = path.partition(":")
     try:

@@ -119,8 +119,15 @@ def evaluate(
     metrics = _metrics(table[:NUM_COMMON]) | {"floor": floor(labels)} | mean_shares
     if forward_flops is not None:
         *_, num_computed, bound = table[:NUM_COMMON]
-        metrics["flops"] = forward_flops(torch.cat(lengths).cpu().numpy(), num_computed / bound)
+        metrics["flops"] = forward_flops(torch.cat(lengths).cpu().numpy(), _share(num_computed, bound))
     return metrics
+
+
+def _share(num_computed: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    """Return the share of layer-steps that ran; 1 where none could, e.g. in a tree of one token."""
+    shares = np.ones_like(bound)
+    np.divide(num_computed, bound, out=shares, where=bound > 0)
+    return shares
 
 
 def _rows(output: Output) -> Tensor:
@@ -147,7 +154,7 @@ def _metrics(rows: np.ndarray) -> dict[str, float]:
         "depth": float(depth.mean()),
         **{f"depth_p{p}": float(np.percentile(depth, p)) for p in PERCENTILES},
         "depth_bound": float(bound.mean()),
-        SAVED: float(1 - computed.sum() / bound.sum()),
+        SAVED: 1 - float(_share(computed.sum(), bound.sum())),
     }
 
 

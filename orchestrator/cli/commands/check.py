@@ -57,7 +57,10 @@ def check(
             print_error(line)
     for path in files if run and not has_failed else ():
         sweep_plan = read_and_plan(path)[1]
-        run_smoke_test(sweep_plan, data_root(data))
+        try:
+            run_smoke_test(sweep_plan, data_root(data))
+        except typer.Exit:
+            has_failed = True
         _warn_about_missing_resources(sweep_plan)
     for line in closing_warnings:
         print_error(line)

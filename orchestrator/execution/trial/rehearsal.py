@@ -173,14 +173,14 @@ def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> Rehearse
                     error = _outcome_text(stop.kind, stop.reason)
                     return RehearsedConfirmTrial(arm.name, error, (), has_ended=True)
             ended = reply.ended
-            missing = tuple(outcome for outcome in plan.outcomes if not _is_reported(outcome, reported_names))
+            missing = tuple(outcome for outcome in plan.outcomes if not is_reported(outcome, reported_names))
             if plan.outcomes and not missing:
                 break
     error = _failure_text(Reply(ended=ended))
     return RehearsedConfirmTrial(arm.name, error, missing, has_ended=ended is not None)
 
 
-def _is_reported(outcome: str, reported_names: Iterable[str]) -> bool:
+def is_reported(outcome: str, reported_names: Iterable[str]) -> bool:
     """Return whether the quantity of an outcome was reported on its split, or without a split."""
     split, quantity = split_and_quantity(outcome)
     splits = [

@@ -122,6 +122,10 @@ class CustomTrainable:
             for path in dropped_fields(spec.settings, plain_settings, ""):
                 self._add_missing_field_fault(path, plain_settings, baseline_keys(path), faults)
             return
+        for path in baseline.request.cell:
+            if lookup(spec.settings, path) is MISSING:
+                keys = baseline.request.keys(path)
+                self._add_missing_field_fault(path, spec.settings, keys, faults)
         added_fields = faults.added_fields  # without a Config, the spec file defines the fields
         fields = [field for field, _ in leaves(baseline.system.settings)]
         written_fields = [field for field in fields if not any(overlap(field, path) for path in added_fields)]

@@ -112,6 +112,7 @@ def test_invalid_metric_declaration_raises_an_error(metrics, expected):
         ("def train(s, t): ...\nhaltsweep = {'metric': {}}", "mine:train", "'metric'.*'metrics'"),
         ("", "no/such/script.py", "no/such/script.py"),
         ("", "elsewhere_at_all:train", "elsewhere_at_all"),
+        ("x = 1\nprint 'x'", "mine.py", r"mine\.py:2 "),
     ],
 )
 def test_unusable_trainable_raises_an_error_of_one_line(code, path, expected, write_module):

@@ -51,6 +51,17 @@ def test_metrics_average_samples_not_batches() -> None:
     )
 
 
+def test_samples_without_any_layer_have_finite_metrics() -> None:
+    class Empty(BagOfWords):
+        def forward(self, batch: Batch) -> Output:
+            output = super().forward(batch)
+            nothing = torch.zeros_like(output.encoded.bound)
+            return replace(output, encoded=replace(output.encoded, computed=nothing, bound=nothing))
+
+    metrics = evaluate(learner_of(Empty()), [some_batch(1)], lambda lengths, shares: shares.mean())
+    assert (metrics["flops"], metrics["saved"]) == (1.0, 0.0)
+
+
 def test_random_numbers_in_evaluation_depend_on_the_seed() -> None:
     """A custom model may draw from the global generator during evaluation."""
 

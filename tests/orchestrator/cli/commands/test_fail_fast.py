@@ -114,6 +114,15 @@ def test_smoke_test_names_unread_settings(run):
     assert expected not in run('{"valid/acc": settings["x"] + settings["y"]}', *COMMANDS[0]).out
 
 
+def test_smoke_test_names_missing_objectives(run):
+    assert "its first report lacks valid/acc" in run('{"valid/acc": None}', *COMMANDS[0]).out
+
+
+def test_smoke_tests_of_all_specs_run(run):
+    result = run('{"valid/accuracy": 1.0}', *COMMANDS[0], "early.yaml")
+    assert (result.code, result.err.count("correct this first")) == (2, 2)
+
+
 def test_smoke_test_warns_once_about_search_trials_that_evaluate_test_data(run):
     metrics = '{"valid/acc": settings["x"] + settings["y"], "test_acc": 0.5}'
     result = run(metrics, *COMMANDS[1])

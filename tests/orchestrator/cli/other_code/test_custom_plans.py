@@ -82,6 +82,7 @@ def test_override_of_an_unknown_field_is_refused(folder, haltsweep):
     assert result.code == 2
     assert "override 'baseline.treees=3': baseline.treees: " in " ".join(result.err.split())
     assert haltsweep("plan", "own.yaml", "baseline.trees=3").code == 0
+    assert "contexts.treees: " in haltsweep("plan", "own.yaml", "contexts={treees: [3, 4]}").err
 
 
 def test_text_that_python_takes_as_true_gets_a_warning(folder, haltsweep):
