@@ -266,7 +266,12 @@ def _list_flags(flag: str, values: Sequence[Any], sources: Sequence[str]) -> Ite
         yield f"{flag}={list(values)}"  # fire would take a second value for another argument
     elif kind in ABSL_SEPARATORS:
         yield f"{flag}={ABSL_SEPARATORS[kind].join(map(str, values))}"
-    elif appends or keywords.get("multiple") == "True" or _uses_typer(sources) or kind.startswith("multi"):
+    elif (
+        appends
+        or keywords.get("multiple") == "True"
+        or kind.startswith("multi")
+        or _is_typer_list(flag, sources)
+    ):
         yield from (f"{flag}={value}" for value in values)
     else:
         yield from (flag, *map(str, values))
@@ -280,6 +285,13 @@ def _absl_kind(flag: str, sources: Sequence[str]) -> str:
 
 def _uses_typer(sources: Sequence[str]) -> bool:
     return any(TYPER.search(source) for source in sources)
+
+
+def _is_typer_list(flag: str, sources: Sequence[str]) -> bool:
+    """Return whether a flag of typer collects repeated values; any other would keep only the last one."""
+    name = re.escape(flag.removeprefix("--").replace("-", "_"))
+    annotation = rf"\b{name}\s*:\s*(?:Annotated\[\s*)?(?:Optional\[\s*)?(?:\w+\.)?(?:[Ll]ist|Sequence|set)\b"
+    return _uses_typer(sources) and any(re.search(annotation, source) for source in sources)
 
 
 def _boolean_flags(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
