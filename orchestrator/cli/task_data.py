@@ -107,6 +107,11 @@ def _read_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tes
     """Return all distinct data of the spec's arms, with unconfirmed test splits if `tests` is True."""
     by_config: dict[Settings, TaskData] = {}
     source = read_spec(path, overrides, profile)
+    if source.spec.trainable is not None:
+        raise InputError(
+            f"{path}: must be a spec of built-in tasks, got trainable {source.spec.trainable}, which manages "
+            "its own data"
+        )
     faults = Faults(source)
     arms = resolve_built_in_arms(source.spec, faults)
     faults.raise_if_any()

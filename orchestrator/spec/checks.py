@@ -216,7 +216,8 @@ def _check_answer(spec: Spec) -> Problems:
 
 
 def _split_remedy(split: str, splits: Sequence[str]) -> str:
-    return hint(split, splits) if splits else f"Add it, as in confirm: {{splits: [{split}]}}"
+    add_text = f"Add it, as in confirm: {{splits: [{split}]}}"
+    return f"confirm.splits is [{', '.join(splits)}]: correct the name here or there" if splits else add_text
 
 
 def _outcome_problem(name: str, spec: Spec) -> str | None:
@@ -268,7 +269,7 @@ def _time_limits(spec: Spec) -> Problems:
             f"must be at most resources.minutes, {longest:g}, which end a silent trial too, got {silent:g}"
         )
         yield ("resources", "silent_minutes"), message
-    for name in ("device_hours", "flops"):
+    for name in sorted(ArmBudget.model_fields.keys() & Budget.model_fields.keys()):
         limit, whole = getattr(each_arm, name), getattr(budget, name)
         if limit is not None and whole is not None and limit > whole:
             message = f"can never end a search: must be at most budget.{name}, {whole:g}, got {limit:g}"

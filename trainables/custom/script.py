@@ -290,7 +290,9 @@ def _uses_typer(sources: Sequence[str]) -> bool:
 def _is_typer_list(flag: str, sources: Sequence[str]) -> bool:
     """Return whether a flag of typer collects repeated values; any other would keep only the last one."""
     name = re.escape(flag.removeprefix("--").replace("-", "_"))
-    annotation = rf"\b{name}\s*:\s*(?:Annotated\[\s*)?(?:Optional\[\s*)?(?:\w+\.)?(?:[Ll]ist|Sequence|set)\b"
+    annotation = (
+        rf"\b{name}\s*:\s*(?:Annotated\[\s*)?(?:Optional\[\s*)?(?:\w+\.)?(?:list|List|Sequence|set)\b"
+    )
     return _uses_typer(sources) and any(re.search(annotation, source) for source in sources)
 
 

@@ -183,3 +183,10 @@ def test_spec_file_may_have_the_name_of_a_task(haltsweep, tmp_path):
     assert [info.name for info in loaded_subject.splits] == ["train", "valid", "near-iid"]
     (loaded_subject,) = resolve_data("study", (), None, ["lra"])
     assert [info.name for info in loaded_subject.splits] == ["lra"]
+
+
+def test_spec_of_custom_code_is_refused(haltsweep, tmp_path):
+    spec = "name: own\nquestion: q\ntrainable: own:train\nbaseline: {x: 1}\nconfirm: {seeds: 3}\n"
+    (tmp_path / "own.yaml").write_text(spec)
+    result = haltsweep("data", "show", "own.yaml")
+    assert (result.code, "own:train" in result.err) == (2, True)
