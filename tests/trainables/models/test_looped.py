@@ -108,7 +108,7 @@ def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) 
 
 def test_incomplete_batch_error_names_the_missing_field() -> None:
     model, batch_ = build(), batch([2, 5, 3])
-    for steps, fault in ((None, "steps"), (torch.tensor([2, 7, 3]), "2 to 7 and max_loops=6")):
+    for steps, fault in ((None, "step counts"), (torch.tensor([2, 7, 3]), "2 to 7 and max_loops=6")):
         with pytest.raises(ValueError, match=fault):
             model(Batch(batch_.tokens, batch_.mask, batch_.labels, steps))
 

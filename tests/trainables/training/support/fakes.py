@@ -68,9 +68,9 @@ def some_batch(
 class FakeWork:
     """A step costs 10 FLOPs, and a sample its number of tokens times the share of computed layers."""
 
-    step = 10.0
+    step_flops = 10.0
 
-    def samples(self, lengths: np.ndarray, shares: np.ndarray) -> float:
+    def sample_flops(self, lengths: np.ndarray, shares: np.ndarray) -> float:
         return float(np.mean(lengths * shares))
 
 
