@@ -222,7 +222,7 @@ def choose_sampler(component_spec: Mapping[str, Any]) -> ComponentChoice:
     """Return the sampler of `component_spec` (`name` and keywords), validated by names and types.
 
     Raises:
-        InvalidSampler: If a name or type is invalid.
+        InvalidSampler: If the class or a keyword is unknown, or a value has the wrong type.
     """
     return load_component(component_spec, SAMPLER).load_choice(component_spec)
 
@@ -231,7 +231,7 @@ def choose_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     """Return the stopper of `component_spec` (`name` and keywords), validated by names and types.
 
     Raises:
-        InvalidSampler: If a name or type is invalid.
+        InvalidSampler: If the class or a keyword is unknown, or a value has the wrong type.
     """
     return load_component(component_spec, STOPPER).load_choice(component_spec)
 
@@ -325,7 +325,7 @@ class NamedComponent:
         """Return the class and keywords of `component_spec`, validated by names and types.
 
         Raises:
-            InvalidSampler: If a name or type is invalid.
+            InvalidSampler: If the class or a keyword is unknown, or a value has the wrong type.
         """
         names = self.alias.keywords
         written_keys = {names.get(key, key): key for key in component_spec if key != "name"}

@@ -153,7 +153,9 @@ def _add(
     """Add the arm without the components `removed` to the document, or return the problems that arise."""
     name = arm_name(removed, names, way)
     if len(name) > _SHORT:
-        message = f"must make names of at most {_SHORT} letters, got {name}: shorten components"
+        message = (
+            f"names of arms must have at most {_SHORT} characters, got {name}: shorten names of components"
+        )
         return [((COMBINE, "of"), message)]
     if clash := _clash(components, removed):
         return [clash]

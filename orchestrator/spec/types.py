@@ -440,7 +440,7 @@ class Spec(Section):
 
     @property
     def axes(self) -> Mapping[str, tuple[Json, ...]]:
-        """Return the values of fields that are crossed with every arm, contexts before the grid."""
+        """Return the values of every field that is crossed with the arms: of `contexts`, then of `grid`."""
         return {**self.contexts, **self.grid}
 
     @property

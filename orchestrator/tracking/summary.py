@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import IO
 
 END = b"\n"
-"""End of a complete summary, which is unambiguous because JSON has no line feed inside."""
+"""End of a complete summary. A summary is one line of JSON, so a line feed occurs only at its end."""
 
 
 @dataclass(frozen=True, slots=True)

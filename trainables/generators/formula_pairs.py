@@ -60,15 +60,15 @@ def unique_pairs(num_draws: int, data_seed: int) -> tuple[Pairs, ...]:
     parts: list[tuple[Pairs, np.ndarray]] = []
     num_wanted = num_draws
     for round_index in count():
-        formulas, operators = _draw_round(numpy_stream(data_seed, "logical_inference", round_index))
+        formulas, num_operators = _draw_round(numpy_stream(data_seed, "logical_inference", round_index))
         selected = np.arange(min(num_wanted, len(formulas)))
-        parts.append((formulas.take(selected), operators[selected]))
+        parts.append((formulas.take(selected), num_operators[selected]))
         num_wanted -= len(selected)
         report("pairs", num_draws - num_wanted, num_draws)
         if not num_wanted:
             break
     all_pairs = concatenate([part for part, _ in parts])
-    bucket = np.minimum(np.concatenate([operators for _, operators in parts]), BUCKETS - 1)
+    bucket = np.minimum(np.concatenate([num_operators for _, num_operators in parts]), BUCKETS - 1)
     # Duplicates have equal operators, so pairs that are unique in total are unique in their bucket.
     unique = np.zeros(len(all_pairs), dtype=bool)
     unique[list({row: index for index, row in reversed([*enumerate(all_pairs.rows())])}.values())] = True
@@ -82,8 +82,8 @@ def _draw_round(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
     first, second = grow(stream, variables), grow(stream, variables)
     contingent = [(formulas.truth != 0) & (formulas.truth != EVERYWHERE) for formulas in (first, second)]
     accepted_indices = np.flatnonzero(contingent[0] & contingent[1])
-    operators = np.maximum(first.operators, second.operators)
-    return _join(first, second).take(accepted_indices), operators[accepted_indices]
+    num_operators = np.maximum(first.num_operators, second.num_operators)
+    return _join(first, second).take(accepted_indices), num_operators[accepted_indices]
 
 
 def _join(first: Formulas, second: Formulas) -> Pairs:

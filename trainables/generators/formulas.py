@@ -39,7 +39,7 @@ class Formulas:
     """int64, start of each formula and end of the last one."""
     truth: np.ndarray
     """uint64: worlds in which the formula is true."""
-    operators: np.ndarray
+    num_operators: np.ndarray
     """int64: number of and, or, not."""
 
 
@@ -73,20 +73,20 @@ def grow(stream: np.random.Generator, variables: np.ndarray) -> Formulas:
 def _render(levels: list[_Level]) -> Formulas:
     """Evaluate the forest whose roots are `levels[0]` and write its tokens."""
     truth = np.zeros(0, dtype=np.uint64)
-    operators = sizes = np.zeros(0, dtype=np.int64)
+    num_operators = sizes = np.zeros(0, dtype=np.int64)
     sizes_below: list[np.ndarray] = []
     for nodes in reversed(levels):
         sizes_below.append(sizes)
         branching = nodes.branching
         truth = _evaluate(nodes, truth)
-        operators = _sum_children(branching, operators) + branching + nodes.negated
+        num_operators = _sum_children(branching, num_operators) + branching + nodes.negated
         sizes = _sum_children(branching, sizes) + np.where(branching, 5, 1) + 3 * nodes.negated
     offsets = row_offsets(sizes)
     tokens = np.empty(offsets[-1], dtype=np.uint8)
     starts = offsets[:-1]
     for nodes, below_sizes in zip(levels, reversed(sizes_below), strict=True):
         starts = _write(tokens, nodes, starts, below_sizes)
-    return Formulas(tokens, offsets, truth, operators)
+    return Formulas(tokens, offsets, truth, num_operators)
 
 
 def _sum_children(branching: np.ndarray, below_values: np.ndarray) -> np.ndarray:
@@ -126,16 +126,16 @@ def _write(tokens: np.ndarray, nodes: _Level, starts: np.ndarray, below_sizes: n
     return np.stack([inner_begin + 1, middle + 2], axis=1).ravel()
 
 
-def shortest(operators: int) -> int:
-    """Return the number of tokens of the shortest formula with `operators` operators (mostly negations)."""
-    connectives: int = (operators + 1) // 3
-    return 1 + 6 * connectives + 3 * (operators - connectives)
+def shortest(num_operators: int) -> int:
+    """Return the token count of the shortest formula with `num_operators` operators (mostly negations)."""
+    connectives: int = (num_operators + 1) // 3
+    return 1 + 6 * connectives + 3 * (num_operators - connectives)
 
 
-def longest(operators: int) -> int:
-    """Return the number of tokens of the longest formula with `operators` operators (mostly connectives)."""
-    connectives = min(operators, CONNECTIVES_MAX)
-    return 1 + 6 * connectives + 3 * (operators - connectives)
+def longest(num_operators: int) -> int:
+    """Return the token count of the longest formula with `num_operators` operators (mostly connectives)."""
+    connectives = min(num_operators, CONNECTIVES_MAX)
+    return 1 + 6 * connectives + 3 * (num_operators - connectives)
 
 
 OPERATORS_MAX = CONNECTIVES_MAX + (2 * CONNECTIVES_MAX + 1)

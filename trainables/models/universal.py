@@ -15,7 +15,7 @@ Published systems as settings (settings that are not listed have their defaults,
     UT                      gate: false, pooling: mean, halt: {unit: token, transition: false}
     UT - Halt               gate: false, pooling: mean, halt: null
 
-Where text and published runs differ, this model follows the runs:
+Where the paper and its published runs differ, this model follows the runs:
 
 * The sums begin at the embeddings, and the step that reaches the threshold is undone
   (`layers.halting` has the alternatives).

@@ -19,7 +19,7 @@ from torch import Tensor
 from trainables.layers.packing import Packing
 
 Meaning = Literal["survival", "existence"]
-"""Meaning of a weight. `survival`: the probability that no state before the layer was the token's last.
+"""Meaning of a weight. `survival`: the probability that the token has not halted before the layer.
 `existence`: the probability that the token has not been composed into another one before the step."""
 
 

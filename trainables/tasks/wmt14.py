@@ -70,8 +70,8 @@ class Config(Settings):
     """Number of ids of pieces, including 3 marks. It must be at least the size of the vocabulary, which is
     the default."""
     pieces_max: int = Field(default=250, ge=1)
-    """Maximum number of pieces of a training sentence. Pairs with a longer or an empty sentence are left out,
-    as in fairseq's preparation of these data."""
+    """Maximum number of tokens (pieces of words) of a training sentence. Pairs with a longer or an empty
+    sentence are left out, as in fairseq's preparation of these data."""
 
 
 def shape(config: Config) -> TaskShape:

@@ -179,7 +179,8 @@ class EncoderContract(ModelCases):
         )
         check(
             shapes == meta_shapes,
-            f"parameters must be the same on the device meta, got {shapes} and {meta_shapes}",
+            f"names and shapes of parameters on the meta device must equal those on the CPU, got "
+            f"{meta_shapes} on the meta device and {shapes} on the CPU",
         )
         check(
             all(p.is_meta for p in meta_model.parameters()), "a model on the device meta must have no storage"

@@ -386,7 +386,7 @@ def _affects_none(mark: AffectsSplits) -> Callable[[str], bool]:
 def find_changed_splits(
     settings: Raw, changed_settings: Raw, is_compared: Callable[[str], bool] = lambda _: True
 ) -> Iterator[str]:
-    """Yield the names of stored splits that differ between two settings, of those that pass `is_compared`.
+    """Yield the names of stored splits that pass `is_compared` and differ between the two settings.
 
     Training comes before tests, because a split is built when it is compared.
     """

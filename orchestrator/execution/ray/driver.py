@@ -69,7 +69,7 @@ class RayDriver:
         """Prepare a driver without starting it.
 
         Args:
-            order: The order for the driver.
+            order: Trials for the driver to run, and the Ray cluster to run them on.
             log: File for output of Ray; None to discard output.
         """
         self.is_ending = False

@@ -102,10 +102,10 @@ FACTORIAL_NOTE = (
     "term needs all arms: a seed that some arm lacks has no value, and then the term has no p-value."
 )
 CONTRASTS_CLAUSE = (
-    "Their intervals and p-values hold together for {contrasts}, which form a family separate from the "
-    "verdicts: they are exploratory."
+    "Intervals and p-values of main effects and interactions hold together for {contrasts}, which form a "
+    "family separate from the verdicts: they are exploratory."
 )
-NO_CONTRASTS_CLAUSE = "They are exploratory, and none has an interval or a p-value."
+NO_CONTRASTS_CLAUSE = "Main effects and interactions are exploratory: they have no intervals and no p-values."
 UNMATCHED_PUBLISHED_NOTE = (
     "Published values without a measured result, because nothing was measured or every seed failed: {values}"
 )

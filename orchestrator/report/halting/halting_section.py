@@ -53,7 +53,7 @@ NO_MAPS_TEXT = (
     "No map is stored for {arms}: their words do not halt separately (a looped model stops for a whole "
     "input), or their layers were not recorded."
 )
-SHARE_MEANINGS = {
+OPEN_SHARE_MEANINGS = {
     "survival": "the probability that no layer before gave the word its final state",
     "existence": "the probability that the word has not been composed into another one",
 }
@@ -110,9 +110,9 @@ def _map_explanation(arms: Sequence[ArmMaps]) -> str:
     """Return the explanation of the maps, with the arms to which each meaning applies."""
     arms_by_meaning: dict[str, list[str]] = {}
     for arm_maps in arms:
-        arms_by_meaning.setdefault(SHARE_MEANINGS.get(arm_maps.examples[0].meaning, "unknown"), []).append(
-            arm_maps.arm
-        )
+        arms_by_meaning.setdefault(
+            OPEN_SHARE_MEANINGS.get(arm_maps.examples[0].meaning, "unknown"), []
+        ).append(arm_maps.arm)
     message = "; ".join(f"in {', '.join(names)}, {meaning}" for meaning, names in arms_by_meaning.items())
     return MAPS_TEXT.format(meaning=message, split=arms[0].examples[0].split)
 

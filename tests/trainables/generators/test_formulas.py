@@ -29,7 +29,7 @@ def test_truth_tables_and_operators_match_the_text(formulas: Formulas) -> None:
         # The oracle varies the first variable slowest, the generator fastest.
         reversed_bits = {int(f"{world:06b}"[::-1], 2) for world in holds_in(text)}
         assert int(formulas.truth[index]) == sum(1 << world for world in reversed_bits)
-        assert formulas.operators[index] == sum(text.split().count(word) for word in ("and", "or", "not"))
+        assert formulas.num_operators[index] == sum(text.split().count(word) for word in ("and", "or", "not"))
 
 
 def test_formulas_follow_the_probabilities_of_the_process(formulas: Formulas) -> None:

@@ -85,7 +85,7 @@ def attend_packed(
         num_visible: Number of first keys of its row that each query attends to; None: all.
         bias: Added to the padded logits; not supported by `flash`.
         dropout: Dropout of attention weights, if any.
-        backend: Value of the kernel setting.
+        backend: Value of the setting `attention`.
 
     Raises:
         ValueError: If `backend` names a kernel that cannot run here.
@@ -124,7 +124,7 @@ def attend_within_rows(
         packing: Packing of the tokens.
         num_visible: Number of first tokens of its row that each token attends to; None: all.
         dropout: Dropout of attention weights, if any.
-        backend: Value of the kernel setting.
+        backend: Value of the setting `attention`.
 
     Raises:
         ValueError: If `backend` names a kernel that cannot run here.
@@ -191,7 +191,7 @@ def choose(
     """Return the kernel that `backend` selects for tensors like `q`.
 
     Args:
-        backend: Value of the kernel setting.
+        backend: Value of the setting `attention`.
         q: A tensor with the device, type and head width of the queries.
         has_dropout: Whether attention weights are dropped.
         has_bias: Whether a bias is added to the logits.
