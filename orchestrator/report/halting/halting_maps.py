@@ -62,7 +62,7 @@ class HaltingMaps:
     """Halting maps of all arms."""
 
     arms: tuple[ArmMaps, ...]
-    arms_without_halting: tuple[str, ...]
+    still: tuple[str, ...]
     """Arms without maps although maps were requested: nothing halts in them."""
 
     @property
@@ -89,7 +89,7 @@ def halting_maps(plan: Plan, records: Sequence[Record], measured: MeasurementsBy
     }
     return HaltingMaps(
         arms=tuple(arm_maps for arm_maps in maps.values() if arm_maps is not None),
-        arms_without_halting=tuple(
+        still=tuple(
             arm for arm, arm_maps in maps.items() if is_requested and not arm_maps and finished_records[arm]
         ),
     )

@@ -94,16 +94,14 @@ def _expert_words_table(use: ExpertUse) -> TextTable:
 def _map_parts(details: Details) -> Iterator[PagePart]:
     maps = details.maps
     for place, arm_maps in enumerate(maps.arms, start=1):
-        texts = (
-            (_map_explanation(maps.arms), _without_maps_text(maps.arms_without_halting)) if place == 1 else ()
-        )
+        texts = (_map_explanation(maps.arms), _without_maps_text(maps.still)) if place == 1 else ()
         yield PagePart(
             title=f"{arm_maps.arm}, seed {arm_maps.seed}",
             texts=tuple(filter(None, (*texts, _omitted_examples_text(arm_maps, maps.max_per_arm)))),
             panels=draw_pictures(map_panels(arm_maps, place, maps.max_per_arm)),
         )
-    if not maps.arms and maps.arms_without_halting:
-        yield PagePart(facts=(("halting maps", _without_maps_text(maps.arms_without_halting)),))
+    if not maps.arms and maps.still:
+        yield PagePart(facts=(("halting maps", _without_maps_text(maps.still)),))
 
 
 def _map_explanation(arms: Sequence[ArmMaps]) -> str:
