@@ -260,6 +260,8 @@ def _file_hint(name: str) -> str:
 def _module_hint(module: str) -> str:
     """Return a hint for a missing module: a similar name, or the required form of the name."""
     parent = module.rpartition(".")[0]
+    if advice := _taken_name_advice(module):
+        return f"; {advice}"
     if module.endswith(".py") and is_existing_file(module):
         return f". Name the module, not its file: {module.removesuffix('.py')}"
     if parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
@@ -270,8 +272,18 @@ def _module_hint(module: str) -> str:
     return f". Did you mean {similar_names[0]!r}?" if similar_names else ""
 
 
+def _taken_name_advice(module: str) -> str:
+    """Return what to do if a folder or file of the user is named like a package of haltsweep; else empty."""
+    name = module.partition(".")[0]
+    own_folder = Path(__file__).parents[2] / name
+    paths = (path for path in (Path(name), Path(f"{name}.py")) if path.exists())
+    is_taken = name in OWN_PACKAGES and any(path.resolve() != own_folder for path in paths)
+    return f"{name} is a package of haltsweep: rename your folder or file of that name" if is_taken else ""
+
+
 def _import_error(subject: str, error: BaseException) -> BadModule:
-    remedy = error_remedy(error) or "correct it"
+    missing_name = error.name or "" if isinstance(error, ImportError) else ""
+    remedy = _taken_name_advice(missing_name) or error_remedy(error) or "correct it"
     if isinstance(error, SystemExit) and _raising_module(error) != "argparse":
         remedy = "a module must not end the process when it is imported"
     return BadModule(

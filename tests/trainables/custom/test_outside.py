@@ -128,3 +128,19 @@ def test_file_hidden_by_another_module_raises_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(ValueError, match=r"json has no train.*json.py"):
         load("json:train")
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "path"),
+    [
+        ("orchestrator.py", "from orchestrator import helper", "mine:train"),
+        ("trainables/own.py", "", "trainables.own:train"),
+    ],
+)
+def test_names_of_packages_of_haltsweep_are_explained(file, code, path, write_module, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("def train(settings, trial): ...")
+    write_module("mine", code)
+    with pytest.raises(ValueError, match="is a package of haltsweep: rename your folder or file"):
+        load(path)
