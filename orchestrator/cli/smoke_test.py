@@ -95,6 +95,8 @@ def _remarks(plan: "Plan", arm: "Arm", report: "FirstReport") -> "Iterator[str]"
             f"{', '.join(report.unsteady_metrics)}: seed all random generators from trial.seed, or "
             "differences between arms are noise"
         )
+    if report.unread_fields:
+        yield f"the code did not read {join_words(report.unread_fields)} before its first report"
     if report.equal_metrics:
         count = report.num_equal_reports
         reports = "report equals that" if count == 1 else f"first {count} reports equal those"

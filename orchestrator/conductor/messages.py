@@ -40,6 +40,8 @@ class Reply:
     """Step of a checkpoint that is now complete on disk."""
     ended: Outcome | None = None
     """Outcome of the trial, set once the worker has stopped it."""
+    unread_fields: tuple[str, ...] = ()
+    """Fields of the settings that the training code has not read so far; empty if reads are not recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ class FunctionWorkload:
         self._how_to_report = getattr(train, "how_to_report", "call trial.report(step, metrics)")
         trial = FunctionTrial(job, self._folder, self._handle_report)
         # The function receives a copy, so that changes to it leave the settings of the trial unchanged.
-        self._running = greenlet(lambda: _run_function(train, copy.deepcopy(dict(job.settings)), trial))
+        self._running = greenlet(lambda: _run_function(train, copy.deepcopy(job.settings), trial))
 
     def advance(self) -> Measurement | None:
         """Run the function until its next report and return the report; None if the function has ended.
@@ -256,7 +256,7 @@ def running_trial() -> FunctionTrial | None:
     return _RUNNING_TRIALS[-1] if _RUNNING_TRIALS else None
 
 
-def _run_function(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
+def _run_function(train: Train, settings: Mapping[str, Any], trial: FunctionTrial) -> object:
     """Return the result of `train`; a script may also end by `sys.exit()` or `sys.exit(0)`."""
     _RUNNING_TRIALS.append(trial)
     try:

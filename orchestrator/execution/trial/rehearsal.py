@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,6 +26,7 @@ from orchestrator.plan.types import Arm, Plan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.load import SpecFile
 from orchestrator.trials import OutcomeKind, error_line
+from search_spaces.paths import overlap
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.metrics import split_and_quantity
@@ -82,6 +84,8 @@ class FirstReport:
     """Metrics that equal those of the arm's reference in all compared reports; empty if a metric differs."""
     num_equal_reports: int = 0
     """Number of compared reports if none of them differs: 1 if both arms report once, else 2."""
+    unread_fields: tuple[str, ...] = ()
+    """Changed and searched fields that custom code has not read before the report, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,8 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
     training settings on tasks of one shape share one step, for example on several splits of the same data.
     Custom trainables run as the first trials of the sweep, which are search trials if there is a search.
     Reference arms run to their second report, and so do arms with an equal first report, since a setting
-    such as momentum has no effect before the second report.
+    such as momentum has no effect before the second report. Reads of settings are recorded, except by code
+    that fails with recorded settings and runs again with plain ones.
     All files are written to a temporary folder that is deleted afterwards.
 
     Args:
@@ -219,23 +224,43 @@ class _CustomArms:
 
     def _first_report(self, arm: Arm, name: str) -> tuple[FirstReport, Iterator[Reply]]:
         """Run `arm` until its first report and checkpoint; return the report and the later replies."""
-        plan, folder = self._plan, self._folder / name
-        folder.mkdir()
-        phase: Phase = "confirm" if plan.search is None else "search"
-        splits = plan.test_splits if phase == "confirm" else ()
-        job = Job(arm.settings, SEED, phase, splits, self._data_dir or folder / "data")
-        replies = self._trials.replies(job, folder, saves_checkpoints=True)
+        replies = self._replies(arm, name)
         reply = next(replies)
         reason = _failure_text(reply)
         if not reason and reply.measurement is not None:
-            stop = judge_report(plan, reply.measurement)
+            stop = judge_report(self._plan, reply.measurement)
             reason = _outcome_text(stop.kind, stop.reason) if stop is not None else ""
         if not reason and reply.checkpoint is None:
             reason = "no checkpoint: it cannot be saved"
         measured = reply.measurement
         metrics = {} if measured is None else {**measured.metrics, **measured.attributes}
         error = f"the trial must report once, got {reason}" if reason else ""
-        return FirstReport(arm.name, error, metrics), replies
+        fields = self._compared_fields(arm)
+        unread = [field for field in fields if any(overlap(field, path) for path in reply.unread_fields)]
+        return FirstReport(arm.name, error, metrics, unread_fields=tuple(unread)), replies
+
+    def _replies(self, arm: Arm, name: str) -> Iterator[Reply]:
+        """Yield the replies of the arm's trial, which records reads of its settings until it fails."""
+        for num_earlier, reply in enumerate(self._trial(arm, name, records_reads=True)):
+            if _failure_text(reply):
+                yield from islice(self._trial(arm, f"{name}-again", records_reads=False), num_earlier, None)
+                return
+            yield reply
+
+    def _trial(self, arm: Arm, name: str, *, records_reads: bool) -> Iterator[Reply]:
+        plan, folder = self._plan, self._folder / name
+        folder.mkdir()
+        phase: Phase = "confirm" if plan.search is None else "search"
+        splits = plan.test_splits if phase == "confirm" else ()
+        job = Job(arm.settings, SEED, phase, splits, self._data_dir or folder / "data")
+        return self._trials.replies(job, folder, saves_checkpoints=True, records_reads=records_reads)
+
+    def _compared_fields(self, arm: Arm) -> list[str]:
+        """Return the fields that the arm changes, and those that it searches but its reference does not."""
+        reference = next((each for each in self._plan.arms if each.name == arm.reference), None)
+        known_paths = () if reference is None else reference.space.paths
+        searched = [path for path in arm.space.paths if path not in known_paths]
+        return list(dict.fromkeys([*(change.path for change in arm.changes), *searched]))
 
     def _compare_with_reference(self, arm: Arm, first: FirstReport, replies: Iterator[Reply]) -> FirstReport:
         """Return the first report of `arm` with the metrics that equal those of its reference."""

@@ -30,7 +30,13 @@ class SingleTrials:
         self._workload, self._cpus, self._slot = workload, cpus, slot
 
     def replies(
-        self, job: Job, folder: Path, *, saves_checkpoints: bool = False, limit_s: float = math.inf
+        self,
+        job: Job,
+        folder: Path,
+        *,
+        saves_checkpoints: bool = False,
+        records_reads: bool = False,
+        limit_s: float = math.inf,
     ) -> Iterator[Reply]:
         """Run `job` and yield its replies; the last reply contains the outcome.
 
@@ -38,10 +44,12 @@ class SingleTrials:
             job: The job to run.
             folder: Existing, empty folder for the files of the trial.
             saves_checkpoints: Whether every report is followed by a checkpoint.
+            records_reads: Whether replies name the fields of the settings that the trial has not read so far.
             limit_s: Seconds after which no further replies are yielded, not even the outcome.
         """
         self._slot.kill()
-        self._slot.start(self._worker_job(job, folder, 0.0 if saves_checkpoints else NO_CHECKPOINT_SECONDS))
+        order = self._worker_job(job, folder, 0.0 if saves_checkpoints else NO_CHECKPOINT_SECONDS)
+        self._slot.start(replace(order, records_reads=records_reads))
         end = time.monotonic() + limit_s
         while (left_s := end - time.monotonic()) > 0:
             reply = self._slot.next(min(MAX_REPLY_WAIT_S, left_s))

@@ -78,6 +78,8 @@ class WorkerJob:
     launch_folder: Path = field(default_factory=Path)
     open_files: tuple[Path, ...] = ()
     """Files that processes of the launcher's session write, such as the log of the launch."""
+    records_reads: bool = False
+    """Whether the training code gets settings that record which of their fields it reads."""
 
 
 @dataclass(frozen=True, slots=True)

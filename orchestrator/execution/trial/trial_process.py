@@ -167,7 +167,13 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
     folder = WorkingFolder(files, order.working_folder, order.scratch, unchecked_folders)
     try:
         store = make_store(order.store)
-        harness = Harness(order.workload, order.checkpoint_seconds, store=store, check=folder.check_writes)
+        harness = Harness(
+            order.workload,
+            order.checkpoint_seconds,
+            store=store,
+            check=folder.check_writes,
+            records_reads=order.records_reads,
+        )
         folder.enter()
     except (InputError, OSError) as error:
         outcome = Outcome(OutcomeKind.CRASHED, f"the trial cannot start: {error}")

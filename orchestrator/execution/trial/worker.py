@@ -31,6 +31,7 @@ from orchestrator.identity import checkpoint_step
 from orchestrator.isolation.child import received_signal
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.custom.outside import load
+from trainables.custom.recorded_settings import RecordedSettings
 from trainables.metrics import split_and_quantity
 from trainables.protocol import Job, Measurement, Phase, Workload
 
@@ -61,6 +62,7 @@ class Harness:
         store: Store of checkpoints, by default the sweep's folder.
         on_error: Called with an exception of the trial.
         check: Called between reports; an exception from it ends the trial.
+        records_reads: Whether replies name the fields of the settings that the trial has not read so far.
     """
 
     def __init__(
@@ -72,11 +74,14 @@ class Harness:
         *,
         on_error: Callable[[OutcomeKind, BaseException], None] | None = None,
         check: Callable[[], None] | None = None,
+        records_reads: bool = False,
     ) -> None:
         self._build_workload = load_workload(workload)
         self._store = store or FolderStore()
         self._on_error = on_error or (lambda *_: None)
         self._check = check or (lambda: None)
+        self._records_reads = records_reads
+        self._recorded_settings = RecordedSettings({})
         self._checked_at = 0.0
         self._checkpoint_seconds = checkpoint_seconds
         self._clock = clock
@@ -136,7 +141,8 @@ class Harness:
         Raises:
             StoreUnreachable: The trial could not start, since the store of checkpoints does not respond.
         """
-        return _redact_reply(self._step(is_recorded=is_recorded))
+        reply = _redact_reply(self._step(is_recorded=is_recorded))
+        return replace(reply, unread_fields=tuple(self._recorded_settings.unread_fields()))
 
     def _step(self, *, is_recorded: bool) -> Reply:
         if self._unreachable is not None:
@@ -225,8 +231,11 @@ class Harness:
         self._workload = self._start_workload(job)
 
     def _start_workload(self, job: Job) -> Workload:
+        settings = copy.deepcopy(dict(job.settings))
+        if self._records_reads:
+            settings = self._recorded_settings = RecordedSettings(settings)
         with _end_forked_copies():
-            return self._build_workload(replace(job, settings=copy.deepcopy(dict(job.settings))))
+            return self._build_workload(replace(job, settings=settings))
 
     def _with_source(self, job: Job) -> Job:
         """Return the job whose `source` is the state folder of the confirm trial's last checkpoint.
