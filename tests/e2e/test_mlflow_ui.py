@@ -114,7 +114,7 @@ def test_mlflow_ui_compares_the_arms(comparison_sweep: Sweep, pictures: Pictures
     name, arms = comparison_sweep.plan.name, [arm.name for arm in comparison_sweep.plan.arms]
     with ui_process(name, "--runs", str(comparison_sweep.folder.root.parent), "--no-browser") as process:
         printed = read_links(process)
-        assert set(printed) >= {"all runs", "arms", "compared"}
+        assert len(printed) == 3
         assert all(url.strip().startswith("http://127.0.0.1:") for url in printed.values())
         with mlflow_page.new_browser() as browser, mlflow_page.new_page(browser) as page:
             mlflow_page.open_arms(page, printed["arms"], arms)

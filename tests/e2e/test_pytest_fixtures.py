@@ -108,7 +108,7 @@ def test_snapshot_stores_and_compares_the_expansion(repository: pytest.Pytester)
     write_spec(repository, "train", changed=("drift: 0.5", "drift: 0.6"))
     changed = run(repository, body)
     changed.assert_outcomes(failed=1)
-    changed.stdout.fnmatch_lines(["*the expansion must be that of *", "*-*drift 0.5*", "*+*drift 0.6*"])
+    changed.stdout.fnmatch_lines([f"*{snapshot.name}*", "*-*drift 0.5*", "*+*drift 0.6*"])
     assert snapshot.read_text() == text
 
 
@@ -136,10 +136,10 @@ def test_chaos_reports_differences_between_runs_and_nothing_else(repository: pyt
     result.assert_outcomes(failed=2, passed=1)
     result.stdout.fnmatch_lines(
         [
-            "*ValueError: kill_at must be from 1 to *, the events of 'walks', got 1000",
+            "*ValueError: kill_at *'walks', got 1000",
             "*_ test_forgetful _*",
-            "*'walks' must give the same results after a kill at event 6 and a resume*",
-            "*baseline, confirm 0: valid/score of step * must be *, got *",
+            "*'walks' * event 6 *",
+            "*baseline, confirm 0: valid/score of step *, got *",
         ]
     )
 

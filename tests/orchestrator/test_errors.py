@@ -27,7 +27,8 @@ def test_all_faults_are_printed() -> None:
 
 def test_only_the_first_of_thousands_of_faults_are_printed() -> None:
     error = SpecError([Fault(f"fault {number}") for number in range(60_000)])
-    assert str(error).splitlines()[-2:] == ["fault 199", "... and 59,800 faults more"]
+    *_, last_fault, rest = str(error).splitlines()
+    assert (last_fault, "59,800" in rest) == ("fault 199", True)
     assert len(error.faults) == 60_000
     assert str(SpecError(error.faults[:200])).splitlines()[-1] == "fault 199"
 

@@ -87,7 +87,6 @@ def test_changes_of_the_code_are_stored_without_secrets_and_within_limits(checko
     assert "settings.env" not in provenance(checkout).code_diff
     code.write_text("y = 1\n" * module.MAX_DIFF_CHARS)
     diff = provenance(checkout).code_diff
-    assert diff.endswith("more characters")
     assert len(diff) < module.MAX_DIFF_CHARS + 100
     code.write_text("y = 1\n" * ((module.MAX_DIFF_CHARS - 400) // 7) + f"x = {'1 + ' * 99}2\n")
     assert "1 + 1" not in provenance(checkout).code_diff, "the diff must not end within a line"

@@ -1,5 +1,7 @@
 """Dotted paths of fields, and the messages about them."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,15 +28,12 @@ def test_paths_of_custom_trainables_are_accepted(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        (
-            "modl.width",
-            "a path must begin with task, model or train, got 'modl.width'. Did you mean 'model.width'?",
-        ),
-        ("train", "a path must name a field, e.g. 'train.name', got 'train'"),
+        ("modl.width", "task, model or train, got 'modl.width'.* 'model.width'"),
+        ("train", "got 'train'"),
     ],
 )
 def test_invalid_path_has_a_problem(path: str, problem: str) -> None:
-    assert built_in_problem(path) == problem
+    assert re.search(problem, built_in_problem(path))
 
 
 def test_lookup_distinguishes_null_and_missing_fields() -> None:
@@ -87,7 +86,7 @@ def test_touching_paths_equal_those_of_a_full_comparison(paths: list[str]) -> No
 
 @pytest.mark.parametrize("path", ["", "a..b", "a.", "lr ", "a\x1b"])
 def test_malformed_path_is_refused(path: str) -> None:
-    assert path_problem(path) == f"a path must be names joined by single dots, got {path!r}"
+    assert repr(path) in path_problem(path)
 
 
 NAMED_SETTINGS = {

@@ -43,7 +43,7 @@ def test_wrong_names_and_shapes_are_refused_without_changes() -> None:
         load_weights(model, {name: t for name, t in new_weights.items() if name != "steps"}, Path("here"))
     with pytest.raises(CheckpointError, match=r"unexpected=\[\'third\'\]"):
         load_weights(model, new_weights | {"third": torch.zeros(1)}, Path("here"))
-    with pytest.raises(CheckpointError, match=r"\(3, 2\) and model_shape=\(2, 3\) for weight 'view'"):
+    with pytest.raises(CheckpointError, match=r"\(3, 2\) and model_shape=\(2, 3\) .*'view'"):
         load_weights(model, new_weights | {"view": torch.zeros(3, 2)}, Path("here"))
     assert all(torch.equal(tensor, weights_before[name]) for name, tensor in weights(model).items())
 

@@ -34,14 +34,14 @@ def test_waiting_process_gets_the_holder_and_death_releases_the_lock(tmp_path):
         assert holder.stdout.readline() == b"held\n"
         assert is_held(path)
         with (
-            pytest.raises(LockTimeout, match=rf"^process {holder.pid} on {socket.gethostname()}$"),
+            pytest.raises(LockTimeout, match=f"process {holder.pid} .*{socket.gethostname()}"),
             hold_lock(path, 0.1, refuse),
         ):
             pass
         holder.send_signal(signal.SIGKILL)
     assert not is_held(path)
     with hold_lock(path, 0.0, refuse):
-        assert path.read_text() == f"process {os.getpid()} on {socket.gethostname()}"
+        assert f"process {os.getpid()} " in path.read_text()
 
 
 def test_missing_lock_file_is_not_held(tmp_path):
@@ -57,6 +57,6 @@ def test_link_or_pipe_as_lock_file_is_refused(tmp_path, kind):
     else:
         os.mkfifo(path)
     assert not is_held(path), "a link or a pipe must not count as held"
-    with pytest.raises(OSError, match=r"symbolic links|must be a file"), hold_lock(path, 0.0, refuse):
+    with pytest.raises(OSError, match=str(path)), hold_lock(path, 0.0, refuse):
         pass
     assert target.read_text() == "unchanged"

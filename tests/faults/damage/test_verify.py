@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -174,10 +175,10 @@ def test_trials_missing_from_the_plan_are_reported(tmp_path: Path) -> None:
 
 
 DAMAGES = {
-    "value": ("update metrics set value = value + 1 where key = 'valid/score' and step = 2", "points of"),
-    "param": ("update params set value = '8' where key = 'seed'", "parameter seed is '8', the ledger says"),
-    "tag": ("update tags set value = 'pruned' where key = 'haltsweep.outcome'", "tag haltsweep.outcome is"),
-    "status": ("update runs set status = 'RUNNING'", "status is RUNNING, the ledger says FINISHED"),
+    "value": ("update metrics set value = value + 1 where key = 'valid/score' and step = 2", "valid/score"),
+    "param": ("update params set value = '8' where key = 'seed'", "seed .*'8'"),
+    "tag": ("update tags set value = 'pruned' where key = 'haltsweep.outcome'", "haltsweep.outcome"),
+    "status": ("update runs set status = 'RUNNING'", "RUNNING.*FINISHED"),
 }
 
 
@@ -194,7 +195,7 @@ def test_verify_names_differences_in_mlflow(sweep: KillableSweep, name: str) -> 
         findings = list(sweep_checks.check_mlflow(open_checked_sweep(sweep, ledger), lambda _: None))
     assert bad_findings(findings), findings
     assert all(finding.remedy for finding in findings)
-    assert any(text in finding.detail for finding in findings)
+    assert any(re.search(text, finding.detail) for finding in findings)
     database.write_bytes(mlflow_content)
 
 
@@ -205,8 +206,7 @@ def test_verify_reports_damage_and_repairs_a_plan(tmp_path: Path) -> None:
     root = shell.folder / "runs" / "tiny"
     open_checked_sweep = shell.run("verify", "tiny")
     assert open_checked_sweep.code == 0, open_checked_sweep
-    assert open_checked_sweep.out.count("data        sound") == 3
-    assert open_checked_sweep.out.endswith("tiny: sound\n")
+    assert len(re.findall("^data +sound ", open_checked_sweep.out, re.MULTILINE)) == 3
     plan = (root / "plan.json").read_bytes()
     flip(root / "plan.json", 8 * 100)
     (data,) = (shell.folder / "data").rglob("near-iid.arrow")

@@ -1,6 +1,8 @@
 """Trials that end their process crash at once or after `retries`; trials that are killed from outside run
 again."""
 
+import re
+
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
@@ -32,9 +34,6 @@ def session_exit_code(sweep):
     return process.exitcode
 
 
-SOUND = ("sound", OutcomeKind.FINISHED, "ran to step 4")
-
-
 def trial_ends(sweep):
     arms = {trial.trial_id: trial.arm for trial in sweep.plan.trials}
     return [
@@ -48,23 +47,22 @@ def test_trial_that_exits_its_process_crashes_at_once(tmp_path):
     sweep = KillableSweep(tmp_path, make_sweep_plan(fault="exit", fault_at=3))
     assert session_exit_code(sweep) == 0
     check_log(sweep.events(), sweep.plan)
-    (deadly, kind, reason), sound_trial = trial_ends(sweep)
-    assert (deadly, kind) == ("deadly", OutcomeKind.CRASHED)
-    assert "exit code 3" in reason
-    assert sound_trial == SOUND
+    deadly, sound = trial_ends(sweep)
+    assert deadly[:2] == ("deadly", OutcomeKind.CRASHED)
+    assert "exit code 3" in deadly[2]
+    assert sound[:2] == ("sound", OutcomeKind.FINISHED)
 
 
 def test_trial_that_dies_at_the_same_step_crashes_after_its_retries(tmp_path):
     sweep = KillableSweep(tmp_path, make_sweep_plan(fault="segfault", fault_at=3))
     assert session_exit_code(sweep) == 0
     check_log(sweep.events(), sweep.plan)
-    *deadly, sound_trial = trial_ends(sweep)
+    *deadly, sound = trial_ends(sweep)
     # The first attempt makes progress up to step 2; later attempts make none.
     assert [kind for _, kind, _ in deadly] == [OutcomeKind.STOPPED] * RETRIES + [OutcomeKind.CRASHED]
     for attempt, (_, _, reason) in enumerate(deadly, start=1):
-        assert f"time {attempt} of at most {1 + RETRIES} " in reason
-        assert "SIGSEGV" in reason
-    assert sound_trial == SOUND
+        assert re.search(rf" {attempt} .* {1 + RETRIES} .*SIGSEGV", reason)
+    assert sound[:2] == ("sound", OutcomeKind.FINISHED)
 
 
 def test_killed_trial_with_progress_finishes(tmp_path):
@@ -75,4 +73,4 @@ def test_killed_trial_with_progress_finishes(tmp_path):
     assert [kind for arm, kind, _ in trial_ends(sweep) if arm == "deadly"] == [OutcomeKind.STOPPED] * 4 + [
         OutcomeKind.FINISHED
     ]
-    assert trial_ends(sweep)[-2:] == [("deadly", OutcomeKind.FINISHED, "ran to step 4"), SOUND]
+    assert trial_ends(sweep)[-1][:2] == ("sound", OutcomeKind.FINISHED)

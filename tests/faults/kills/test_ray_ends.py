@@ -1,5 +1,6 @@
 """Ray's servers, a whole Ray cluster, or a foreign cluster is killed while a sweep runs."""
 
+import re
 from collections import Counter
 
 import psutil
@@ -73,8 +74,8 @@ def test_private_ray_restarts_until_its_limit_and_the_sweep_resumes(tmp_path):
             old_processes = [*victims, *workers(process)]
             end(victims)
             if number < len(VICTIMS):
-                message = f"it restarts (time {number} of at most {RESTARTS})"
-                wait_until(lambda: message in read_output(tmp_path), "a restart is reported")  # noqa: B023
+                pattern = rf"^warned: .* {number} .*{RESTARTS}\b"
+                wait_until(lambda: re.search(pattern, read_output(tmp_path), re.MULTILINE), "it restarts")  # noqa: B023
                 _, survivors = psutil.wait_procs(old_processes, timeout=PATIENCE_S)
                 assert not survivors, "workers end with the Ray that they belong to"
                 hold.unlink()
@@ -84,10 +85,7 @@ def test_private_ray_restarts_until_its_limit_and_the_sweep_resumes(tmp_path):
         "no output of Ray must be shown"
     )
     # Ray reports either the raylet, which dies with its agents, or the lost node.
-    reasons = ("its raylet (process ", "RuntimeError: its only node is gone")
-    assert lines[VICTIMS.index(HELPERS)].startswith(
-        tuple(f"warned: Ray ended: {reason}" for reason in reasons)
-    )
+    assert re.search(r"raylet \(process |RuntimeError: ", lines[VICTIMS.index(HELPERS)])
     assert "gcs_server (process" in lines[-1]
     assert sum(count_losses(tmp_path).values()) >= len(VICTIMS)
     hold.unlink()
@@ -101,8 +99,6 @@ def test_death_of_a_foreign_ray_is_one_error(tmp_path, monkeypatch):
         end([cluster, *descendants(cluster)])
         assert process.wait(PATIENCE_S) == 1
     (line,) = [line for line in read_output(tmp_path).splitlines() if line.startswith("error:")]
-    message = f"error: the Ray cluster at {address} is not available: its "
-    assert line.startswith(message)
-    assert line.endswith("resume the sweep when the cluster is available again")
+    assert f" {address} " in line
     finish_without_ray(tmp_path)
     check_results(tmp_path, kills=1)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from orchestrator.errors import StoreError
+from orchestrator.execution.inline import STOP_REASON
 from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.ledger.events import EventKind
@@ -89,7 +90,7 @@ def test_stop_drains_a_session_and_the_next_session_continues(tmp_path):
         assert process.exitcode == 0
     events = read_events(sweep)
     end_events = [event for event in events if event.kind is EventKind.ENDED]
-    assert {event.payload["reason"] for event in end_events} == {"the sweep was asked to stop"}
+    assert {event.payload["reason"] for event in end_events} == {STOP_REASON}
     assert events[-1].payload == {"reason": "interrupted"}
     checkpointed = {event.trial_id for event in events if event.kind is EventKind.CHECKPOINTED}
     assert {event.trial_id for event in end_events} <= checkpointed

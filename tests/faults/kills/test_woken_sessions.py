@@ -37,7 +37,7 @@ def test_session_that_wakes_up_after_a_take_over_writes_nothing(tmp_path: Path) 
         assert "--take-over" in refused_command.err
         takeover = shell.run("resume", "tiny", "--take-over")
         assert takeover.code == 0, takeover.err
-        assert f"session 1, process {suspended.pid} " in " ".join(takeover.err.split())
+        assert f"process {suspended.pid} " in " ".join(takeover.err.split())
         assert "trials: 4 finished" in takeover.out
         files_before, earlier_events = tree(shell.folder / "runs"), events(shell)
         suspended.send_signal(signal.SIGCONT)

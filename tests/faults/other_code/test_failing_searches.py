@@ -1,5 +1,7 @@
 """A custom sampler that fails during a sweep causes one error message, and `resume` continues."""
 
+import re
+
 import pytest
 
 from tests.support.training_code.own_code import forgotten
@@ -44,7 +46,7 @@ def test_error_of_a_custom_sampler_explains_how_to_resume(tmp_path, haltsweep):
         (tmp_path / "spec.yaml").write_text(SPEC)
         answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
         assert answer.code == 2
-        assert "sampler theirs.Breaks failed at search trial 22 " in answer.err
+        assert re.search(r"theirs\.Breaks .* 22 ", answer.err)
         assert answer.err.strip().endswith("`haltsweep resume searched`")
         assert "Traceback" not in answer.err
         (tmp_path / "corrected").touch()

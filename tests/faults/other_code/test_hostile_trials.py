@@ -149,24 +149,24 @@ def test_hostile_report_is_stored_in_postgresql(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "reason"),
+    ("report", "quoted"),
     [
-        (Measurement(1, 1.0, {"valid": {"x": 1.0}}), r"a metric must be a number, got a dict for 'valid'"),
-        (Measurement(1, 1.0, {"x": 10**400}), r"a metric must fit into a 64-bit float"),
-        (Measurement(1, 1.0, {"x": np.zeros(2)}), r"a metric must be one number, got a ndarray of shape"),
-        (Measurement(1, 1.0, {"x": np.bool_(1)}), r"a metric must be a number, got a bool"),
-        (Measurement(1, 1.0, {" ": 1.0}), r"a metric must have a name"),
-        (Measurement(1, 1.0, None), r"metrics must be a mapping, got a NoneType"),
-        (Measurement(0.5, 1.0, {}), r"a step must be a whole number, got a float"),
-        (Measurement(-1, 1.0, {}), r"a step must be from 0 to 2\*\*63 - 1"),
-        (Measurement(2**63, 1.0, {}), r"a step must be from 0 to 2\*\*63 - 1"),
-        ({"x": 1.0}, r"a workload must report a trainables.protocol.Measurement, got a dict"),
+        (Measurement(1, 1.0, {"valid": {"x": 1.0}}), "metric .* dict .*'valid'"),
+        (Measurement(1, 1.0, {"x": 10**400}), "metric .*64-bit float"),
+        (Measurement(1, 1.0, {"x": np.zeros(2)}), "metric .* ndarray "),
+        (Measurement(1, 1.0, {"x": np.bool_(1)}), "metric .* bool"),
+        (Measurement(1, 1.0, {" ": 1.0}), "metric .* name"),
+        (Measurement(1, 1.0, None), "metrics .* NoneType"),
+        (Measurement(0.5, 1.0, {}), "step .* float"),
+        (Measurement(-1, 1.0, {}), r"step .* 0 to 2\*\*63 - 1"),
+        (Measurement(2**63, 1.0, {}), r"step .* 0 to 2\*\*63 - 1"),
+        ({"x": 1.0}, r"trainables\.protocol\.Measurement.* dict"),
     ],
 )
-def test_invalid_report_crashes_its_trial_with_the_reason(report: Any, reason: str) -> None:
+def test_invalid_report_crashes_its_trial_with_the_reason(report: Any, quoted: str) -> None:
     record_ = record_of(report)
     assert record_.outcome is OutcomeKind.CRASHED
-    assert re.match(reason, record_.reason), record_.reason
+    assert re.search(quoted, record_.reason), record_.reason
 
 
 def test_loss_too_large_to_sum_is_a_divergence() -> None:
@@ -178,7 +178,7 @@ def test_loss_too_large_to_sum_is_a_divergence() -> None:
 def test_non_finite_loss_diverges_and_other_metrics_are_stored(value: Any) -> None:
     record_ = record_of(Measurement(1, 1.0, {"train/loss": value}))
     assert record_.outcome is OutcomeKind.DIVERGED
-    assert record_.reason.startswith("train/loss must stay finite, got ")
+    assert record_.reason.startswith("train/loss ")
     record_ = record_of(Measurement(1, 1.0, {"a\ud800": value}))
     assert record_.outcome is OutcomeKind.FINISHED
     assert not math.isfinite(record_.last.metrics[r"a\ud800"])

@@ -1,5 +1,6 @@
 """A session does not wait for a hanging MLflow, and errors of MLflow omit secrets."""
 
+import json
 import os
 import signal
 import time
@@ -59,6 +60,10 @@ def detached(tmp_path, monkeypatch):
                 os.kill(finish.tracking_pid, signal.SIGKILL)
 
 
+def tracking_status(haltsweep, sweep) -> dict[str, object]:  # type: ignore[no-untyped-def]
+    return json.loads(haltsweep("status", str(sweep.folder.root), "--json").out)["tracking"]
+
+
 def is_gone(pid: int | None) -> bool:
     return pid is None or not psutil.pid_exists(pid)
 
@@ -71,9 +76,8 @@ def test_session_leaves_a_slow_mlflow_to_a_background_process(detached, haltswee
     assert finish.untracked
     assert not is_gone(finish.tracking_pid)
     wait_until(lambda: is_writing(sweep.folder))
-    status = haltsweep("status", str(sweep.folder.root))
-    assert "a background process is writing it" in status.out
-    assert "catch up with" not in status.out
+    assert tracking_status(haltsweep, sweep)["active"]
+    assert "haltsweep sync" not in haltsweep("status", str(sweep.folder.root)).out
     monkeypatch.setattr(syncing, "LOCK_WAIT_S", 0.1)
     refused_command = haltsweep("sync", str(sweep.folder.root))
     assert refused_command.code == 1
@@ -83,7 +87,7 @@ def test_session_leaves_a_slow_mlflow_to_a_background_process(detached, haltswee
     wait_until(lambda: is_gone(finish.tracking_pid))
     assert mlflow.asked.count("runs/create") == len(mlflow.runs) == RUNS
     assert len(read_records(sweep.folder)) == len(PLAN.trials)
-    assert "up to date" in haltsweep("status", str(sweep.folder.root)).out
+    assert tracking_status(haltsweep, sweep)["behind"] == 0
     with Ledger.open(sweep.folder.ledger_url, PLAN.name) as ledger:
         changes = sync(sweep.folder, ledger, mlflow.url)
     assert (changes.runs, changes.points, changes.params, changes.endings) == (0, 0, 0, 0)

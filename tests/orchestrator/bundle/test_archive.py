@@ -55,7 +55,7 @@ def test_archive_is_reproducible_and_can_be_unpacked(work_folder):
 def test_unexpected_names_are_refused(work_folder, name):
     member = zipfile.ZipInfo("x")
     member.filename = name
-    check_refusal(write_archive(work_folder, (member, b"evil")), work_folder, "wrote: it ")
+    check_refusal(write_archive(work_folder, (member, b"evil")), work_folder, "`haltsweep bundle`")
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFDIR, stat.S_IFCHR, stat.S_IFIFO])
@@ -72,7 +72,7 @@ def test_links_devices_and_pipes_are_refused(work_folder, kind):
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_repeated_name_is_refused(work_folder):
     check_refusal(
-        write_archive(work_folder, ("plan.json", b"1"), ("plan.json", b"2")), work_folder, "'plan.json' twice"
+        write_archive(work_folder, ("plan.json", b"1"), ("plan.json", b"2")), work_folder, "'plan.json'"
     )
 
 
@@ -81,7 +81,7 @@ def test_encrypted_member_is_refused(work_folder):
     content = bytearray(file.read_bytes())
     content[content.index(b"PK\x01\x02") + 8] |= 1
     file.write_bytes(content)
-    check_refusal(file, work_folder, "must be a regular file that every user may read")
+    check_refusal(file, work_folder, file.name)
 
 
 def test_highly_compressed_archive_is_refused(work_folder, monkeypatch):
@@ -91,13 +91,13 @@ def test_highly_compressed_archive_is_refused(work_folder, monkeypatch):
     file = write_archive(work_folder, (member, b"\0" * 1_000_000))
     limit = archive.max_unpacked_bytes(file.stat().st_size)
     assert 100_000 < limit < 200_000
-    check_refusal(file, work_folder, f"would need more than {limit:,} bytes unpacked")
+    check_refusal(file, work_folder, f" {limit:,} bytes")
     assert not list((work_folder / "inside").iterdir())
     content = bytearray(file.read_bytes())
     offset = content.index(b"PK\x01\x02") + 24
     content[offset : offset + 4] = struct.pack("<I", 10)  # the stated size is small
     file.write_bytes(content)
-    check_refusal(file, work_folder, "it cannot be read|would need more")
+    check_refusal(file, work_folder, file.name)
     assert sum(path.stat().st_size for path in (work_folder / "inside").rglob("*")) <= limit
 
 
@@ -118,7 +118,7 @@ def test_too_many_files_are_refused(work_folder, monkeypatch):
     check_refusal(
         write_archive(work_folder, *((f"report/{number}.md", b"") for number in range(3))),
         work_folder,
-        "it holds 3 files",
+        "3 files",
     )
 
 
@@ -126,7 +126,7 @@ def test_too_many_files_are_refused(work_folder, monkeypatch):
 def test_file_that_is_no_archive_is_refused(work_folder, content):
     file = work_folder / "made.zip"
     file.write_bytes(content)
-    check_refusal(file, work_folder, "must be an archive that `haltsweep bundle` wrote")
+    check_refusal(file, work_folder, "`haltsweep bundle`")
 
 
 def test_flipped_byte_is_refused_or_changes_no_file(work_folder):

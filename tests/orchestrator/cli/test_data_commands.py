@@ -34,12 +34,13 @@ class TestBuild:
     def test_build_of_a_task_reports_each_split(self, haltsweep, tmp_path):
         result = haltsweep("data", "build", "listops", *SMALL_TASK, "--split", "valid", "--split", "near-iid")
         assert (result.code, result.err) == (0, "")
-        line = r"listops/{0}: built in \S+ s: 20 examples, [\d,]+ bytes, \w{{32}}, data/listops/.*{0}.arrow"
+        line = r"listops/{0}: .*: 20 examples, [\d,]+ bytes, \w{{32}}, data/listops/.*{0}.arrow"
         lines = result.out.splitlines()
         assert re.fullmatch(line.format("valid"), lines[0])
         assert re.fullmatch(line.format("near-iid"), lines[1])
         second_result = haltsweep("data", "build", "listops", *SMALL_TASK, "--split", "valid")
-        assert second_result.out == re.sub(r"built in \S+ s", "exists", lines[0]) + "\n"
+        assert second_result.out.endswith(lines[0].partition(": 20 ")[2] + "\n")
+        assert second_result.out != lines[0] + "\n"
 
     def test_build_of_a_spec_builds_the_data_of_a_launch(self, haltsweep, tmp_path):
         result = haltsweep("data", "build", "tiny.yaml", "--data", "d")
@@ -163,7 +164,7 @@ class TestVerify:
         result = haltsweep("data", "verify", "--remove")
         assert result.code == 0
         assert "damaged, removed: " in result.out
-        assert haltsweep("data", "verify").out == "data: no data\n"
+        assert json.loads(haltsweep("data", "verify", "--json").out) == []
 
     def test_verify_ignores_unknown_files(self, haltsweep, data_files, tmp_path):
         (tmp_path / "data/notes.txt").write_text("mine")

@@ -1,5 +1,6 @@
 """The duration estimate of a plan comes from timed steps or from earlier sweeps on the same hardware."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -58,20 +59,17 @@ OLD_ARM = make_arm("old")
 def test_estimate_uses_and_names_an_earlier_sweep_with_the_same_arm(tmp_path):
     write_sweep(tmp_path, make_named_plan("before", OLD_ARM))
     estimate = estimate_duration(make_named_plan("after", OLD_ARM, trials_per_arm=10), tmp_path)
-    assert estimate == (  # 10 search and 2 confirm trials of 10 minutes, two at a time
-        "About 1h 00m on this machine, 2 trials at a time, from the durations of 3 trials of equal arms "
-        "in before on this kind of machine."
-    )
+    # 10 search and 2 confirm trials of 10 minutes, two at a time
+    assert re.search(r" 1h 00m .* 2 .* 3 .* in before ", estimate)
 
 
 def test_estimate_prefers_an_earlier_run_of_the_same_sweep(tmp_path):
     write_sweep(tmp_path, make_named_plan("mine", OLD_ARM))
     write_sweep(tmp_path, make_named_plan("other", OLD_ARM), (OutcomeKind.FINISHED,) * 2)  # newer
     estimate = estimate_duration(make_named_plan("mine", OLD_ARM, trials_per_arm=10), tmp_path)
-    assert estimate.startswith("About 1h 00m on this machine")
-    assert "the durations of 3 trials of equal arms in mine on this kind" in estimate
+    assert re.search(r" 1h 00m .* 3 .* in mine ", estimate)
     longer_plan = make_named_plan("mine", make_arm("longer", steps=12), trials_per_arm=10)
-    assert estimate_duration(longer_plan, tmp_path).startswith("About 3h 00m ")
+    assert " 3h 00m " in estimate_duration(longer_plan, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -92,4 +90,4 @@ def test_timed_steps_take_precedence(tmp_path):
     estimate = estimate_duration(
         replace(make_named_plan("after", OLD_ARM), prices=arm_estimates), tmp_path
     )  # 5 trials of 4 steps of 6 minutes
-    assert estimate.startswith("Measured: about 1h 00m on this machine, 2 trials at a time, from timed steps")
+    assert re.search("^Measured: .*1h 00m .* 2 ", estimate)

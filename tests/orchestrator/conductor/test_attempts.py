@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from orchestrator.conductor.attempts import MAX_KILLS, Attempts, ExternalKills
@@ -26,10 +28,8 @@ def test_only_consecutive_deaths_count():
     outcome = make_attempts(
         START_EVENT, LOSS_EVENT, START_EVENT, REPORT_EVENT, LOSS_EVENT
     ).outcome_after_death("worker", "gone", 2)
-    assert (outcome.kind, outcome.reason) == (
-        OutcomeKind.STOPPED,
-        "worker died, time 2 of at most 3 without progress: gone",
-    )
+    assert outcome.kind is OutcomeKind.STOPPED
+    assert re.search("worker .* 2 .* 3 .*gone", outcome.reason)
 
 
 OUTSIDE_KILL_EVENT = (EventKind.ENDED, {"kind": "stopped", "lost": True, "outside": True})

@@ -1,5 +1,6 @@
 """The conductor without ledger and clock: order of trials, early stopping and confirmation."""
 
+import re
 from dataclasses import replace
 from itertools import count
 
@@ -144,10 +145,7 @@ def test_failed_search_makes_only_its_later_trials_unrunnable():
     phases = [(trial.planned.phase, trial.planned.arm) for trial, _ in unrunnable]
     assert sorted(phases) == [("confirm", "arm-0")] * 2 + [("posthoc", "arm-0")] * 2
     reasons = {trial.planned.phase: outcome.reason for trial, outcome in unrunnable}
-    assert reasons["confirm"] == (
-        "confirmation needs 1 finished search trials with different params, but the search of arm 'arm-0' "
-        "has 0; outcomes of its trials: 1 diverged"
-    )
+    assert re.search("'arm-0' .*1 diverged", reasons["confirm"])
     assert "crashed" in reasons["posthoc"]
     assert {outcome.kind for _, outcome in unrunnable} == {OutcomeKind.CRASHED}
     assert conductor.take_unrunnable() == []
@@ -200,7 +198,7 @@ def test_search_with_only_infeasible_params_ends_with_a_reason():
     assert num_ended == 20
     outcomes = [outcome for _, outcome in conductor.take_unrunnable()]
     assert [outcome.kind for outcome in outcomes] == [OutcomeKind.SKIPPED] * 2 + [OutcomeKind.CRASHED]
-    assert "20 trials were infeasible, limit 10 per planned trial" in outcomes[0].reason
+    assert re.search("20 .*infeasible.* 10 ", outcomes[0].reason)
     assert "20 infeasible" in outcomes[2].reason
     assert conductor.is_finished
 
@@ -210,7 +208,8 @@ def test_trial_over_its_time_limit_is_stopped():
     trial = conductor.next_trial()
     assert conductor.report(trial.trial_id, make_report(0.1, step=1, seconds=60.0)) == Continue()
     decision = conductor.report(trial.trial_id, make_report(0.1, step=2, seconds=75.0))
-    assert decision == Stop(OutcomeKind.TIMED_OUT, "1.2 of 1 minutes were used at step 2")
+    assert decision.kind is OutcomeKind.TIMED_OUT
+    assert re.search("1.2 of 1 .*step 2", decision.reason)
 
 
 @pytest.mark.parametrize(("scope", "best_choice"), [("best", "overfits"), ("mean-of-last-2", "steady")])
@@ -258,9 +257,7 @@ def test_search_trial_without_its_objective_is_crashed():
     conductor.report(trial_without_objective.trial_id, Measurement(1, 1.0, {"train/loss": 1.0}))
     outcome = conductor.validate_outcome(trial_without_objective.trial_id, FINISHED)
     assert outcome.kind is OutcomeKind.CRASHED
-    assert outcome.reason == (
-        "a search trial must report its objectives valid/score, got train/loss; check search.objectives"
-    )
+    assert re.search(r"valid/score, got train/loss.*search\.objectives", outcome.reason)
 
 
 def test_progress_counts_every_outcome():

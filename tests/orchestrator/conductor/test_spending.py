@@ -1,5 +1,7 @@
 """Limits of searches and sweeps depend on measurements and ends in their order."""
 
+import re
+
 import pytest
 
 from orchestrator.conductor.conductor import Conductor
@@ -46,10 +48,8 @@ def skip_reasons(conductor):
 def test_target_ends_only_the_search_of_its_arm():
     conductor = Conductor(make_plan(2, trials_per_arm=3, seeds=(7,), limits=limit_each_arm(target=0.9)))
     run_trials(conductor, valid_score=[0.95, 0.2])
-    reason = (
-        "the search of arm-0 ended before its 3 trials had begun: valid/score=0.95 has reached the target"
-    )
-    assert skip_reasons(conductor) == [f"{reason} of 0.9"] * 2
+    (reason,) = set(skip_reasons(conductor))
+    assert re.search("arm-0 .* 3 .*valid/score=0.95 .* 0.9", reason)
     next_trials = [conductor.next_trial() for _ in range(3)]
     assert sorted((trial.planned.arm, trial.planned.phase) for trial in next_trials) == [
         ("arm-0", "confirm"),
@@ -77,7 +77,7 @@ def test_no_improvement_counts_trials_that_ended_since_the_best():
     conductor.record_end(conductor.next_trial().trial_id, Outcome(OutcomeKind.DIVERGED, "nan"))
     reasons = skip_reasons(conductor)
     assert len(reasons) == 4
-    assert reasons[0].endswith("2 trials in a row ended without a better valid/score than 0.3")
+    assert re.search(r" 2 .*valid/score .*0\.3$", reasons[0])
 
 
 def test_running_trials_continue_after_the_search_limit():
@@ -100,15 +100,13 @@ def test_device_hours_are_work_times_devices():
     assert conductor.is_finished
     reasons = skip_reasons(conductor)
     assert len(reasons) == 14
-    assert reasons[0].endswith("1 device hours are used up")
+    assert "1 device hours" in reasons[0]
 
 
 def test_flops_are_the_sum_of_reported_flops():
     conductor = Conductor(make_plan(1, trials_per_arm=5, seeds=(), limits=limit_each_arm(flops=25.0)))
     run_trials(conductor, train_flops=[10.0, 10.0, 10.0])
-    assert [line.rpartition(": ")[2] for line in skip_reasons(conductor)] == [
-        "25 FLOPs of training are used up"
-    ] * 2
+    assert ["25 FLOPs" in line for line in skip_reasons(conductor)] == [True] * 2
 
 
 def test_trial_without_flops_crashes_under_a_flops_limit():
@@ -130,7 +128,7 @@ def test_device_hours_of_the_sweep_end_the_session():
         recorder.record(attempt.trial_id, attempt.token, Reply(report))
         recorder.record(attempt.trial_id, attempt.token, Reply(ended=FINISHED))
     assert recorder.next_attempt() is None
-    assert recorder.drain_reason == "the budget of 1 device hours is used up"
+    assert "1 device hours" in recorder.drain_reason
     recorder.close()
     assert log.of(EventKind.CLOSED)[0].payload["reason"] == "budget"
 

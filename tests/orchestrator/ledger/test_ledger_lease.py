@@ -49,7 +49,7 @@ def make_holder(pid: int) -> Holder:
 def test_living_local_process_keeps_an_expired_lease(timed_ledger, clock, child):
     timed_ledger.claim(make_holder(child.pid))
     clock.now += 100 * LEASE_S
-    with pytest.raises(LeaseHeldError, match=rf"process {child.pid} on host '{socket.gethostname()}'"):
+    with pytest.raises(LeaseHeldError, match=f"process {child.pid} .*'{socket.gethostname()}'"):
         timed_ledger.claim(Holder.current())
     assert timed_ledger.is_held()
 

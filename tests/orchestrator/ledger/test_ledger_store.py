@@ -93,9 +93,9 @@ def test_event_after_a_final_end_is_refused(store: Ledger) -> None:
         log.end_event(3.0, "a", FINISHED),
         log.start_event(3.0, "a", 2),
     ):
-        with pytest.raises(EventAfterEndError, match=rf"a is finished.*'{late_event.kind}'"):
+        with pytest.raises(EventAfterEndError, match=rf"\ba\b.*'{late_event.kind}'"):
             store.append([log.start_event(3.0, "b", 1), late_event], lease)
-    with pytest.raises(EventAfterEndError, match="b is finished"):
+    with pytest.raises(EventAfterEndError, match=r"\bb\b.*'measured'"):
         store.append(
             [log.end_event(1.0, "b", FINISHED), log.measurement_event(2.0, "b", measurement(1))], lease
         )
@@ -118,7 +118,7 @@ def test_retried_trial_continues_after_its_end(store: Ledger) -> None:
         [log.measurement_event(5.0, "a", measurement(1, 0.3)), log.end_event(6.0, "a", FINISHED)], lease
     )
     assert [item.metrics["valid/score"] for item in measurements(store.events())["a"]] == [0.2]
-    with pytest.raises(EventAfterEndError, match="a is finished"):
+    with pytest.raises(EventAfterEndError, match=r"\ba\b.*'started'"):
         store.append([log.start_event(7.0, "a", 3)], lease)
     assert store.verify() == []
 
@@ -282,7 +282,7 @@ class TestLocations:
             execute(url, "DROP TABLE haltsweep_events")
         execute(url, code)
         for read in (lambda: Ledger.open(url, "sweep", create=True), lambda: read_summaries(url)):
-            with pytest.raises(StoreError, match=r"'\w+' is a (view|trigger)"):
+            with pytest.raises(StoreError, match=r"'(haltsweep_events|more)'"):
                 read()
 
     def test_newer_ledger_is_refused(self, ledger: Ledger, url: str) -> None:

@@ -80,7 +80,7 @@ def test_warning_names_flops_that_no_trial_reaches():
     assert "budget.each_arm.flops of 1 P" in output
     trial_flops = plan(make_spec(search={**SEARCH, **FEW_TRIALS})).prices[0].train_flops_max
     tight_spec = make_spec(search={**SEARCH, **FEW_TRIALS}, budget={"flops": 150 * trial_flops})
-    assert "ends nothing" not in print_plan(plan(tight_spec))
+    assert "budget.flops of" not in print_plan(plan(tight_spec))
 
 
 def test_warning_names_searches_with_fewer_points_than_trials():
@@ -88,4 +88,4 @@ def test_warning_names_searches_with_fewer_points_than_trials():
     search = {**SEARCH, "spaces": [], "also": also, "stopper": None, "trials_per_arm": 5}
     assert "baseline 3 for 5" in print_plan(plan(make_spec(search=search)))
     for changes in ({"trials_per_arm": 3}, {"sampler": "grid"}):
-        assert "fewer points" not in print_plan(plan(make_spec(search={**search, **changes})))
+        assert "baseline 3 for" not in print_plan(plan(make_spec(search={**search, **changes})))

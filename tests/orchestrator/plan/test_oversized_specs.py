@@ -1,5 +1,6 @@
 """Specs that would hang a plan, exceed the memory, or silently search the wrong thing are refused."""
 
+import re
 import time
 
 import pytest
@@ -35,9 +36,9 @@ def make_search_spec(**ranges):
 
 def test_model_with_too_many_bytes_is_refused():
     (error,) = error_lines(make_spec(baseline=make_baseline(width=HUGE)))
-    assert error.startswith("baseline: baseline cannot be trained: a training step must fit into 32.0 TiB")
+    assert re.match(r"baseline: .*32\.0 TiB", error)
     (error,) = error_lines(make_search_spec(**{"model.width": {"choice": [16, HUGE]}}))
-    assert "cannot be trained with model.width = 1000000000: a training step must fit into 32.0 TiB" in error
+    assert re.search(r"model\.width = 1000000000: .*32\.0 TiB", error)
 
 
 @pytest.mark.parametrize(
@@ -45,34 +46,34 @@ def test_model_with_too_many_bytes_is_refused():
     [
         (
             make_full_spec(search={**SEARCH, "trials_per_arm": 10**9}),
-            "search.trials_per_arm: must ask for at most 1,000,000 trials over all arms, got 5,000,000,045:",
+            r"search\.trials_per_arm: .*1,000,000 .*got 5,000,000,045",
         ),
         (
             make_spec(confirm={**CONFIRM, "best": 10**6}),
-            "confirm: must ask for at most 1,000,000 trials over all arms, got 3,000,000: ask for fewer",
+            "confirm: .*1,000,000 .*got 3,000,000",
         ),
         (
             make_spec(arms=ARMS, grid={"model.dropout": [number / 30_000 for number in range(20_000)]}),
-            "grid: must make at most 10,000 arms of the baseline and all arms, got 100,000: leave some",
+            "grid: .*10,000 .*got 100,000",
         ),
     ],
 )
 def test_plan_with_too_many_trials_is_refused_at_once(invalid_spec, message):
     started_at = time.process_time()
     (error,) = error_lines(invalid_spec)
-    assert error.startswith(message)
+    assert re.match(message, error)
     assert time.process_time() - started_at < 5
 
 
 def test_goal_that_selects_the_worst_trial_is_refused():
     objective = {"metric": "valid/accuracy", "goal": "min"}
     (error,) = error_lines(make_full_spec(search={**SEARCH, "objectives": [objective]}))
-    assert error.startswith("search.objectives[0].goal: must be max, got min: the best valid/")
+    assert re.match(r"search\.objectives\[0\]\.goal: .*max, got min", error)
 
 
 def test_fault_of_one_line_is_reported_once_for_all_arms():
     (error,) = error_lines(make_search_spec(**{"train.lr": {"float": [-1.0, 0.1]}}))
-    assert error.startswith("search.also.train.lr: baseline cannot be trained with train.lr = -1.0: must be")
+    assert re.match(r"search\.also\.train\.lr: .*train\.lr = -1\.0", error)
 
 
 def make_absurd_spec(task=None, train=None, **model):
@@ -89,20 +90,14 @@ def make_absurd_spec(task=None, train=None, **model):
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (
-            {"train": {"batch_size": HUGE}},
-            "baseline: baseline cannot be trained: a training step must fit into",
-        ),
-        (
-            {"train": {"steps": HUGE, "batch_size": HUGE}, "width": 10**4},
-            "baseline: baseline cannot be trained: a trial must take at most 1e+27 FLOPs, got at least ",
-        ),
+        ({"train": {"batch_size": HUGE}}, "baseline: .* TiB"),
+        ({"train": {"steps": HUGE, "batch_size": HUGE}, "width": 10**4}, r"baseline: .*1e\+27 FLOPs"),
     ],
 )
 def test_trial_that_no_machine_could_run_is_refused_at_once(parts, message):
     started_at = time.process_time()
     error = error_lines(make_absurd_spec(**parts))
-    assert any(line.startswith(message) for line in error), error
+    assert any(re.match(message, line) for line in error), error
     assert time.process_time() - started_at < 5
 
 

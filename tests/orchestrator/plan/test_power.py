@@ -21,21 +21,22 @@ def make_confirm(seeds: int) -> ConfirmPlan:
 def test_effect_without_a_spread_is_given_in_standard_deviations() -> None:
     sweep_power = power(make_confirm(8), ANSWER)
     assert sweep_power.smallest_effect == smallest_effect(8, 4) == pytest.approx(2.17, abs=0.01)
-    assert sweep_power.sentence == (
-        "With 8 seeds and 4 comparisons, a difference in near-iid/accuracy of 2.2 standard deviations over "
-        "seeds is found 8 times in 10 at level 0.05 over all of them; "
-        f"{seeds_needed(1.0, 4)} seeds would be needed for one of 1."
+    numbers = (
+        "8 seeds",
+        "4 comparisons",
+        "near-iid/accuracy",
+        "2.2",
+        "0.05",
+        f"{seeds_needed(1.0, 4)} seeds",
     )
+    assert all(number in sweep_power.sentence for number in numbers)
 
 
 def test_stated_spread_gives_the_effect_in_units_of_the_outcome() -> None:
     sweep_power = power(make_confirm(8), replace(ANSWER, margin=0.01), stated_spread=0.012)
     assert (sweep_power.spread, sweep_power.spread_source) == (0.012, "stated")
-    assert sweep_power.sentence == (
-        "With 8 seeds and 4 comparisons, a difference in near-iid/accuracy of 0.026 is found 8 times in 10 "
-        "at level 0.05 over all of them, with a standard deviation over seeds of 0.012 (stated); "
-        f"{seeds_needed(0.01 / 0.012, 4)} seeds would be needed for the margin of 0.01."
-    )
+    numbers = (" 0.026 ", " 0.012 ", f"{seeds_needed(0.01 / 0.012, 4)} seeds", " 0.01.")
+    assert all(number in sweep_power.sentence for number in numbers)
 
 
 def test_published_spread_of_the_outcome_is_used() -> None:
@@ -58,22 +59,20 @@ def test_published_spread_of_the_outcome_is_used() -> None:
     assert sweep_power.spread_source == "published, Table 1"
     assert power(make_confirm(8), ANSWER, published=rows[:4]).spread == 0.02
     assert power(make_confirm(8), ANSWER, published=rows[:3]).spread is None
-    assert power(make_confirm(8), ANSWER, published=rows[:4]).spread_source == "published of gut, a paper"
+    assert power(make_confirm(8), ANSWER, published=rows[:4]).spread_source.endswith("gut, a paper")
     assert power(make_confirm(8), ANSWER, stated_spread=0.3, published=rows).spread == 0.3
 
 
 def test_too_few_seeds_are_reported() -> None:
-    assert "there can be no verdict, which needs at least 3 seeds" in power(make_confirm(2), ANSWER).sentence
+    sweep_power = power(make_confirm(2), ANSWER)
+    assert (sweep_power.smallest_effect, " 3 seeds" in sweep_power.sentence) == (None, True)
 
 
 def test_power_without_test_splits_promises_no_verdict() -> None:
     seeds, without_outcomes = replace(make_confirm(8), splits=()), replace(ANSWER, outcomes=())
     search = SearchPlan(3, {"name": "tpe"}, None, (Objective(metric="valid/accuracy", goal="max"),), 0)
-    sentence = power(seeds, without_outcomes, search=search).sentence
-    assert sentence.endswith(
-        "there can be no verdict, since all measurements are on validation data of the search."
-    )
-    assert "8 times in 10" in power(seeds, without_outcomes).sentence, "validation data may decide"
+    assert power(seeds, without_outcomes, search=search).smallest_effect is None
+    assert power(seeds, without_outcomes).smallest_effect, "validation data may decide"
 
 
 def test_plan_counts_the_comparisons_of_the_report() -> None:
@@ -84,7 +83,7 @@ def test_plan_counts_the_comparisons_of_the_report() -> None:
     )
     assert sum(bool(arm.reference) for arm in sweep_power.arms) == 2
     assert sweep_power.answer.family == sweep_power.power.comparisons == 4
-    assert "no effect" not in sweep_power.power.sentence
+    assert sweep_power.power.smallest_effect
 
 
 def test_default_outcome_is_the_headline_metric_on_the_first_confirm_split() -> None:

@@ -96,8 +96,8 @@ def _set_value(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (_duplicate_number, "'arm-0', 'search', 0, 0. twice"),
-        (_set_value("arms.1.name", "arm-0"), "'arm-0' twice"),
+        (_duplicate_number, "'arm-0', 'search', 0, 0"),
+        (_set_value("arms.1.name", "arm-0"), "'arm-0'"),
         (_set_value("arms.0.settings", {}), "arm-0.*model.x"),
         (_set_value("trials.2.rank", None), "rank=None"),
         (_set_value("search", None), "phase='search'"),

@@ -18,6 +18,6 @@ def test_failed_reevaluations_have_a_row() -> None:
     report = replace(base_study, records=tuple(records)).report()
     (table,) = [table for table in cost_tables(report) if "re-evaluated" in table.title]
     rows = {row[:2]: row[2:] for row in table.rows}
-    assert set(rows["arm-1", f"{THRESHOLD}=0.6"]) == {"0 of 8 finished"}
+    assert all(cell.startswith("0 of 8 ") for cell in rows["arm-1", f"{THRESHOLD}=0.6"])
     assert rows["arm-1", f"{THRESHOLD}=0.9"][0].endswith("(8)")
     assert [arm for arm, _ in rows] == ["arm-0"] * 3 + ["arm-1"] * 3

@@ -38,8 +38,8 @@ def test_arm_with_one_of_two_points_has_no_value() -> None:
     assert report.cell("arm-1", OUTCOME) is None
     assert report.effect("arm-1", OUTCOME) is None
     (verdict,) = report.verdicts
-    assert (verdict.text, verdict.seeds) == ("undecided: 4 seeds failed", "0 of 4 seeds finished")
-    assert screen_table(report).rows[1][1:3] == ("0 of 4 finished", "0 of 4 finished")
+    assert (verdict.kind, "4 seeds" in verdict.text) == ("undecided", True)
+    assert all(text.startswith("0 of 4 ") for text in (verdict.seeds, *screen_table(report).rows[1][1:3]))
 
 
 @pytest.mark.parametrize("case", ["failed", "lacks it"])

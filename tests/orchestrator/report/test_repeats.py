@@ -74,7 +74,7 @@ def test_interval_uses_the_means_of_repeats(plan_and_records):
     assert verdict.difference.n == NUM_REPEATS
     assert verdict.difference.mean == pytest.approx(fmean(differences))
     assert verdict.difference.high == pytest.approx(fmean(differences) + half_width)
-    assert verdict.seeds == "4 of 4 repeats finished"
+    assert verdict.seeds.startswith("4 of 4 repeats")
     assert (verdict.kind, verdict.text, verdict.covers) == ("better", "better", "repeated searches")
     cell = report.cell("arm-0", OUTCOME)
     assert (cell.estimate.n, len(cell.by_seed), len(cell.by_unit)) == (4, 8, 4)
@@ -91,16 +91,15 @@ def test_failed_seed_excludes_its_repeat(plan_and_records):
     report = summarise(plan, records)
     [verdict] = report.verdicts
     assert (verdict.kind, verdict.p, verdict.difference.n) == ("undecided", None, 3)
-    assert verdict.seeds == "3 of 4 repeats finished"
-    assert report.finished_text("arm-1") == "3 of 4 finished"
+    assert verdict.seeds.startswith("3 of 4 repeats")
+    assert report.finished_text("arm-1").startswith("3 of 4 ")
 
 
 def test_verdict_names_a_single_search():
     plan = replace(repeated_plan(1, (101, 102, 103, 104)), answer=ANSWER_PLAN)
     report = summarise(plan, [make_repeat_record(plan, trial) for trial in plan.trials])
     [verdict] = report.verdicts
-    assert verdict.text == "better at the settings found by one search"
-    assert verdict.covers == "one search"
+    assert (verdict.kind, verdict.covers) == ("better", "one search")
 
 
 def test_controls_have_no_verdict_and_never_win(plan_and_records):

@@ -29,7 +29,7 @@ def test_large_difference_holds_for_any_value_of_a_failed_seed():
     comparison = compare_with_missing(CLEAR_DIFFERENCES, {8: (-0.8, 0.2)})
     assert (comparison.num_missing, comparison.n) == (1, 8)
     result = verdict(comparison, num_failed=1, better="max")
-    assert (result.kind, result.text) == ("worse", "worse, for any value of 1 failed seed")
+    assert (result.kind, result.withheld) == ("worse", "")
     comparisons_at_bounds = [
         compare_values({**dict(enumerate(CLEAR_DIFFERENCES)), 8: value}) for value in (-0.8, 0.2)
     ]
@@ -47,7 +47,7 @@ def test_small_difference_is_withheld_for_a_failed_seed():
 def test_no_difference_can_hold_for_any_value():
     values = (0.001, -0.002, 0.0, 0.001, -0.001, 0.002, -0.001, 0.0)
     result = verdict(compare_with_missing(values, {8: (-0.01, 0.01)}, margin=0.02), num_failed=1, margin=0.02)
-    assert result.text == "no difference larger than 0.02, for any value of 1 failed seed"
+    assert (result.kind, "0.02" in result.text) == ("no difference", True)
 
 
 def test_many_missing_values_are_not_enumerated():

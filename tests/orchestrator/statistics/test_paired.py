@@ -101,7 +101,7 @@ def test_small_spread_is_raised_to_half_the_median() -> None:
 
 def test_invalid_family_or_level_is_an_error() -> None:
     pair = {("a", "x"): {1: 0.1, 2: 0.2}, ("b", "x"): {1: 0.1, 2: 0.2}}
-    with pytest.raises(ValueError, match="family=1 for 2"):
+    with pytest.raises(ValueError, match=r"family=1 .*2"):
         estimate_differences(pair, family=1)
     with pytest.raises(ValueError, match="level=5"):
         estimate_differences(pair, family=2, level=5)

@@ -72,8 +72,7 @@ def test_difference_within_the_margin_is_a_decision():
 def test_hopeless_arms_are_stopped():
     values = make_study_values(effect_a=5.0, effect_b=0.0)
     verdict = look_after(values, 5)["b"].verdicts["test/score"]
-    assert verdict.kind == "undecided"
-    assert verdict.text == "undecided: all 8 seeds would probably not decide it"
+    assert (verdict.kind, "8 seeds" in verdict.text) == ("undecided", True)
 
 
 def test_remaining_chance_matches_simulations():

@@ -36,7 +36,7 @@ def test_clear_difference_has_a_direction(sign: int, better: str, kind: str) -> 
 
 def test_no_difference_requires_a_margin() -> None:
     comparison = compare_values(SMALL_DIFFERENCES)
-    assert verdict(comparison, margin=0.01).text == "no difference larger than 0.01"
+    assert verdict(comparison, margin=0.01).kind == "no difference"
     assert verdict(comparison).kind == "undecided"
     assert comparison.low is not None
     assert verdict(comparison, margin=-comparison.low).kind == "undecided", (
@@ -45,10 +45,7 @@ def test_no_difference_requires_a_margin() -> None:
 
 
 def test_difference_below_the_margin_is_reported_as_small() -> None:
-    assert (
-        verdict(compare_values(CLEAR_DIFFERENCES), margin=0.05, better="max").text
-        == "better, by less than 0.05"
-    )
+    assert "0.05" in verdict(compare_values(CLEAR_DIFFERENCES), margin=0.05, better="max").text
     assert verdict(compare_values(CLEAR_DIFFERENCES), margin=0.02, better="max").text == "better"
 
 
@@ -60,17 +57,13 @@ def test_wide_interval_is_undecided() -> None:
 
 def test_failed_seeds_leave_the_verdict_undecided() -> None:
     result = verdict(compare_values(CLEAR_DIFFERENCES), num_failed=3, better="max")
-    assert (result.kind, result.text) == ("undecided", "undecided: 3 seeds failed")
-    assert verdict(None, num_failed=1).text == "undecided: 1 seed failed"
-    assert verdict(None).text == "undecided: no pairs of seeds"
+    assert (result.kind, "3 seeds" in result.withheld) == ("undecided", True)
+    assert verdict(None).withheld
 
 
 def test_two_seeds_or_constant_values_give_no_verdict() -> None:
-    assert verdict(compare_values((0.02, 0.0200001))).text == "undecided: fewer than 3 seeds"
-    assert (
-        verdict(compare_values((0.5,) * 4)).text
-        == "undecided: all values are equal and contain no information about chance"
-    )
+    assert "3 seeds" in verdict(compare_values((0.02, 0.0200001))).withheld
+    assert verdict(compare_values((0.5,) * 4)).kind == "undecided"
 
 
 def test_verdict_that_depends_on_one_seed_is_withheld() -> None:
@@ -78,9 +71,7 @@ def test_verdict_that_depends_on_one_seed_is_withheld() -> None:
     comparison = compare_values((0.0, 0.02, 0.03, 0.03, 0.01), family=1)
     assert comparison.excludes_zero
     withheld_verdict = verdict(comparison, better="max")
-    assert withheld_verdict.kind == "undecided"
-    assert withheld_verdict.text == "undecided: it depends on seed 103"
-    assert withheld_verdict.withheld
+    assert (withheld_verdict.kind, "seed 103" in withheld_verdict.withheld) == ("undecided", True)
 
 
 def test_simulated_verdicts_match() -> None:

@@ -145,7 +145,7 @@ def test_follower_of_a_killed_launcher_writes_the_rest_and_ends(
 
 def test_only_one_writer_runs_at_a_time(folder, ledger, uri, monkeypatch):
     monkeypatch.setattr("orchestrator.tracking.sync.LOCK_WAIT_S", 0.1)
-    with projection_lock(folder.root, 0.0), pytest.raises(StoreError, match=f"process {os.getpid()} on "):
+    with projection_lock(folder.root, 0.0), pytest.raises(StoreError, match=f"process {os.getpid()} "):
         sync(folder, ledger, uri)
 
 
@@ -153,7 +153,7 @@ def test_lock_that_is_a_link_is_refused_unchanged(tmp_path):
     target = tmp_path / "precious"
     target.write_text("content")
     (tmp_path / ".tracking.lock").symlink_to(target)
-    with pytest.raises(StoreError, match="a symbolic link"), projection_lock(tmp_path, 0.0):
+    with pytest.raises(StoreError, match=r"\.tracking\.lock"), projection_lock(tmp_path, 0.0):
         pass
     assert target.read_text() == "content"
 
@@ -215,7 +215,7 @@ class TestLoop:
         append(ledger, history(plan, 1))
         folder.measurements.write_text("blocking file")
         assert FollowerLoop(folder, ledger, uri, lambda _: True, lambda: True).run()
-        assert "could not be written" in capfd.readouterr().err
+        assert str(folder.measurements) in capfd.readouterr().err
         assert len(runs(database, plan.name)) == 1 + len(plan.arms) + len(begun(plan))
 
 

@@ -66,11 +66,8 @@ def test_published_files_in_the_data_folder_are_one_entry_and_kept(valid: Path, 
     notes_file.write_text("mine")
     entries = {data_file.path.name: data_file for data_file in inspect(tmp_path)}
     assert set(entries) == {"aclImdb", "notes.json", "valid.arrow"}
-    assert entries["aclImdb"] == DataFile(
-        tmp_path / "aclImdb", "unknown", "no data set: 5 files", size=4 * len(unknown_files)
-    )
-    assert entries["notes.json"].reason == "not where data sets are"
-    assert entries["valid.arrow"].verdict == "whole"
+    assert [data_file.verdict for _, data_file in sorted(entries.items())] == ["unknown", "unknown", "whole"]
+    assert ("5 files" in entries["aclImdb"].reason, entries["aclImdb"].size) == (True, 4 * len(unknown_files))
     with pytest.raises(AssertionError):
         entries["notes.json"].remove()
 

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -87,7 +88,7 @@ def test_flipped_bit_never_changes_the_opened_split(data, suffix, tmp_path):
     if suffix == ".arrow":
         table, fault = store.open_sealed(file)
         assert table is None
-        assert fault.startswith("digest must be ")
+        assert fault.startswith("digest ")
     reopened = open_split(CONFIG, "valid", tmp_path)
     assert reopened.content_hash == expected[0]
     assert reopened.verify()
@@ -161,7 +162,7 @@ def test_damaged_split_is_built_again(name, content, tmp_path, builds, caplog):
         file.write_bytes(content)
     with caplog.at_level(logging.WARNING):
         rebuilt = open_split(CONFIG, "valid", tmp_path)
-    assert caplog.text.count("building it again") == (content is not None)
+    assert caplog.text.count(str(split_path(CONFIG, "valid", tmp_path))) == (content is not None)
     assert builds == ["valid", "valid"]
     assert rebuilt.content_hash == content_hash
     assert rebuilt.verify()
@@ -184,5 +185,6 @@ def test_waiting_process_reports_the_builder(tmp_path, monkeypatch):
         assert has_reported.wait(60)
         assert not path.exists()
     waiting.join()
-    assert messages == [f"waiting for process {os.getpid()} on {socket.gethostname()}, which builds {path}"]
+    (message,) = messages
+    assert re.search(f"process {os.getpid()} on {socket.gethostname()}.*{path}", message)
     assert open_split(CONFIG, "valid", tmp_path).verify()

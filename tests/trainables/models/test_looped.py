@@ -108,7 +108,7 @@ def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) 
 
 def test_incomplete_batch_error_names_the_missing_field() -> None:
     model, batch_ = build(), batch([2, 5, 3])
-    for steps, fault in ((None, "step counts"), (torch.tensor([2, 7, 3]), "2 to 7 and max_loops=6")):
+    for steps, fault in ((None, "loops: task"), (torch.tensor([2, 7, 3]), "2 to 7 and max_loops=6")):
         with pytest.raises(ValueError, match=fault):
             model(Batch(batch_.tokens, batch_.mask, batch_.labels, steps))
 
@@ -127,11 +127,11 @@ def test_published_models_have_the_expected_parameters() -> None:
     [
         ({}, PLAIN, "loops='task'"),
         ({"max_loops": 5}, SHAPE, "max_loops=5"),
-        ({"loops": 2, "stop": "batch"}, PLAIN, "stop='batch' for the head 'classify'"),
+        ({"loops": 2, "stop": "batch"}, PLAIN, "stop='batch' .*'classify'"),
     ],
 )
 def test_unfitting_task_is_refused_before_training(
     changes: dict[str, Any], shape: TaskShape, text: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"model must .*{text}"):
+    with pytest.raises(ValueError, match=text):
         build_model(SMALL | changes, shape, 0, "meta")

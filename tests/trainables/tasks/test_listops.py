@@ -112,9 +112,9 @@ def test_more_training_trees_do_not_change_the_tests() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"trees": 11_000}, "trees must exceed near_iid_examples"),
-        ({**SMALL, "depth_max": 2, "arguments_max": 2, "trees": 400}, "410 different trees"),
-        ({"depth_max": 20, "arguments_max": 10}, "corpus trees must have at most 500 tokens"),
+        ({"trees": 11_000}, "near_iid_examples"),
+        ({**SMALL, "depth_max": 2, "arguments_max": 2, "trees": 400}, "410"),
+        ({"depth_max": 20, "arguments_max": 10}, "500"),
         ({"length_ranges": [[200, 300], [200, 300]]}, "[[200, 300], [200, 300]]"),
         ({"length_ranges": [[4, 8]]}, "[4, 8]"),
     ],

@@ -59,8 +59,7 @@ def test_vocabulary_of_another_text_is_reported(folder: Path, caplog: pytest.Log
         (folder / "dict.txt").write_text("the 9\ndie 8\n")
         task.build(config(folder), "train")
     for name in ("train.en", "train.de"):
-        message = rf"{name}: \d+ of \d+ words are not in the vocabulary and are read as <unk>; check that"
-        assert re.search(message, caplog.text)
+        assert re.search(rf"{name}: \d+ of \d+ .*<unk>", caplog.text)
 
 
 def test_empty_line_of_a_test_error_has_file_and_line(folder: Path) -> None:

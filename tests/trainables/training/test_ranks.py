@@ -90,7 +90,7 @@ def test_death_of_a_rank_ends_the_trial_with_one_error(data_dir: Path) -> None:
         training.advance()
         (rank,) = other_ranks()
         rank.kill()
-        with pytest.raises(RankFailed, match=" 2 processes"):
+        with pytest.raises(RankFailed, match=r"\b2\b"):
             training.advance()
     finally:
         training.close()

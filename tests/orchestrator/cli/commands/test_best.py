@@ -1,5 +1,6 @@
 """`haltsweep best`: the spec that it prints reproduces the results of the winner."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def test_spec_of_the_winner_reproduces_its_results(haltsweep):
     assert haltsweep("launch", "tiny.yaml", "--driver", "inline").code == 0
     result = haltsweep("best", "tiny", "--arm", "minus-gate")
     assert result.code == 0, result
-    assert result.out.startswith("# minus-gate, by its confirm trials: mean near-iid/accuracy ")
+    assert re.match("# minus-gate.* confirm .*near-iid/accuracy ", result.out)
     folders = [line.split(": ")[-1] for line in result.out.splitlines() if line.startswith("# Checkpoint")]
     assert len(folders) == 2
     assert all(Path(folder).is_dir() for folder in folders)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def test_verify_reproduces_the_report_byte_for_byte_on_another_machine(
     files_before = tree(elsewhere)
     result = haltsweep("verify", "got.zip")
     assert result.code == 0, result
-    assert "report      sound   " in result.out
+    assert re.search("^report +sound ", result.out, re.MULTILINE)
     assert tree(elsewhere) == files_before
     assert {"spec.yaml", "plan.json", "provenance.json", "ledger.jsonl", "data.json"} < set(bundled)
     assert "launch.json" not in bundled, "URLs with passwords stay at home"
@@ -84,7 +85,7 @@ def test_verify_finds_a_report_that_contradicts_the_ledger(haltsweep, bundled):
         "verify", write_bundle(bundled, **{"report/report.md": false_report, "environment.txt": environment})
     )
     assert result.code == 2
-    assert "report      unknown" in result.out
+    assert re.search("^report +unknown ", result.out, re.MULTILINE)
     assert "numpy 0." in result.out
 
 
@@ -153,7 +154,7 @@ def test_bundle_refuses_an_existing_file_and_a_running_sweep(haltsweep, tmp_path
         ledger.claim(Holder.current())
         result = haltsweep("bundle", "synthetic")
     assert result.code == 2
-    assert "is running" in result.err
+    assert "`haltsweep stop`" in result.err
 
 
 @pytest.mark.slow
@@ -163,7 +164,7 @@ def test_rerun_trials_reproduce_their_results_and_files_agree_with_the_ledger(ha
     assert haltsweep("bundle", "tiny").code == 0
     result = haltsweep("verify", "tiny.bundle.zip", "--rerun", "2", "--data", "elsewhere")
     assert result.code == 0, result
-    assert result.out.count("the same, to the last digit") == 2
+    assert len(re.findall("^rerun .*[0-9a-f]{8}", result.out, re.MULTILINE)) == 2
     with zipfile.ZipFile("tiny.bundle.zip") as file:
         files = {name: file.read(name) for name in file.namelist()}
     plan = json.loads(files["plan.json"])
@@ -237,7 +238,7 @@ def test_bundle_and_verify_refuse_sweeps_that_exceed_a_limit(haltsweep, bundled,
     monkeypatch.setattr(contents, "MAX_CELLS", 1)
     result = haltsweep("verify", "synthetic.bundle.zip")
     assert result.code == 1
-    assert "at most" in result.out
+    assert " 1 " in result.out
     bundle_result = haltsweep("bundle", "synthetic", "--to", "more.zip")
     assert bundle_result.code == 2
     assert not Path("more.zip").exists()

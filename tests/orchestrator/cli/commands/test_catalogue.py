@@ -35,7 +35,7 @@ def test_space_pages_list_ranges_and_conditions(haltsweep):
     for name in space_catalog.names_with_variants():
         page, space = haltsweep("spaces", name).out, space_catalog.load(name)
         assert all(f"│ {dimension.path} " in page for dimension in space.dimensions)
-        assert all(f"only with {constraint}" in page for constraint in space.constraints)
+        assert all(str(constraint) in page for constraint in space.constraints)
         dimensions = json.loads(haltsweep("spaces", name, "--json").out)[name]["dimensions"]
         assert [row["path"] for row in dimensions] == [dimension.path for dimension in space.dimensions]
 

@@ -1,6 +1,7 @@
 """Early detection of mistakes: in the first report of a trial, or before a command writes files."""
 
 import json
+import re
 
 import pytest
 
@@ -96,15 +97,15 @@ COMMANDS = [("check", "--run", "early.yaml"), ("launch", "--smoke", "early.yaml"
         (COMMANDS[0], '{"valid/accuracy": 1.0}', "valid/accuracy"),
         (COMMANDS[1], '{"valid/acc": 1.0 / settings["y"]}', "ZeroDivisionError"),
         (COMMANDS[0], '{"valid/acc": math.nan}', "diverged"),
-        (COMMANDS[0], '{"valid/acc": str(settings["x"])}', "must be a number, got the"),
-        (COMMANDS[0], 'exit(print("no flag --z", flush=True) or 2)', "it printed: no flag --z"),
+        (COMMANDS[0], '{"valid/acc": str(settings["x"])}', "valid/acc"),
+        (COMMANDS[0], 'exit(print("no flag --z", flush=True) or 2)', "no flag --z"),
     ],
 )
 def test_smoke_test_reports_every_arm_and_writes_no_file(run, tmp_path, arguments, reported, expected):
     result = run(reported, *arguments)
     assert result.code == 2
     assert expected in result.err
-    assert ("smoke test of high: ok" in result.out) == (expected == "ZeroDivisionError")
+    assert ("high: ok" in result.out) == (expected == "ZeroDivisionError")
     assert not (tmp_path / "runs").exists()
 
 
@@ -115,12 +116,12 @@ def test_smoke_test_names_unread_settings(run):
 
 
 def test_smoke_test_names_missing_objectives(run):
-    assert "its first report lacks valid/acc" in run('{"valid/acc": None}', *COMMANDS[0]).out
+    assert "valid/acc" in run('{"valid/acc": None}', *COMMANDS[0]).out
 
 
 def test_smoke_tests_of_all_specs_run(run):
     result = run('{"valid/accuracy": 1.0}', *COMMANDS[0], "early.yaml")
-    assert (result.code, result.err.count("correct this first")) == (2, 2)
+    assert (result.code, len(re.findall("^early: .*valid/acc", result.err, re.MULTILINE))) == (2, 2)
 
 
 def test_smoke_test_warns_once_about_search_trials_that_evaluate_test_data(run):

@@ -1,5 +1,6 @@
 """`haltsweep launch` and `resume`: early refusals and the arguments of the pipeline."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,20 +35,20 @@ def pipeline_calls(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "code", "expected"),
     [
-        (("--tracking", "mlruns"), 2, "an MLflow store must be a database or a server"),
-        (("--storage", "mysql://a/b"), 2, "a ledger must be at sqlite:///FILE or postgresql"),
+        (("--tracking", "mlruns"), 2, "mlruns"),
+        (("--storage", "mysql://a/b"), 2, "sqlite:///FILE"),
         (("--storage", "sqlite:///tiny.yaml"), 1, "file is not a database"),
-        (("--storage", "sqlite:///nowhere/x.db"), 2, "the folder of the ledger, "),
-        (("--tracking", "sqlite:///tiny.yaml"), 2, "an MLflow store must be a SQLite database"),
+        (("--storage", "sqlite:///nowhere/x.db"), 2, "nowhere"),
+        (("--tracking", "sqlite:///tiny.yaml"), 2, "tiny.yaml"),
         (("--address", "nohost"), 2, "got 'nohost'"),
-        (("--address", "127.0.0.1:1"), 2, "must be that of a running Ray cluster, got '127.0.0.1:1'"),
-        (("--pdb",), 2, "--pdb requires --driver inline"),
-        (("search.stopper={name: asha, grace_steps: five}",), 2, "grace_steps = the text 'five'"),
+        (("--address", "127.0.0.1:1"), 2, "got '127.0.0.1:1'"),
+        (("--pdb",), 2, "--driver inline"),
+        (("search.stopper={name: asha, grace_steps: five}",), 2, "'five'"),
         (("search.also={model.heads: {int: [1, 8]}}",), 2, "model.heads = 3, 5, 6 or 7"),
         (("--cpus", "9999"), 2, "cpus=9999 and gpus=0"),
         (("search.also={train.precision: {choice: [fp32, fp16]}}",), 2, "search.also.train.precision: fp16"),
-        (("--runs", "tiny.yaml"), 2, "tiny.yaml is a file"),
-        (("--driver", "inline", "--address", "h:1"), 2, "--driver ray, got --driver inline"),
+        (("--runs", "tiny.yaml"), 2, "tiny.yaml"),
+        (("--driver", "inline", "--address", "h:1"), 2, "got --driver inline"),
         (("--gpus", "nan"), 2, "resources.gpus"),
         (("--profile", "shrt"), 2, "'short'"),
     ],
@@ -101,7 +102,7 @@ def test_data_error_names_the_next_command(haltsweep, monkeypatch):
     monkeypatch.setattr(pipeline, "run_sweep", fail)
     result = haltsweep("launch", "tiny.yaml", "--runs", "my runs")
     assert result.code == 1
-    assert result.err == "data_dir must have free space; then `haltsweep resume tiny --runs 'my runs'`\n"
+    assert re.match("data_dir must have free space.*`haltsweep resume tiny --runs 'my runs'`\n$", result.err)
 
 
 def test_resume_uses_the_driver_of_the_launch_by_default(haltsweep, pipeline_calls):

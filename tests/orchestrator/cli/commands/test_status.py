@@ -73,7 +73,7 @@ def test_status_of_a_running_and_a_killed_sweep(haltsweep, sweep):
     with hold_lease(sweep, *trial_events(0, OutcomeKind.FINISHED), *trial_events(1)):
         result = haltsweep("status", "synthetic")
         status = json.loads(haltsweep("status", "synthetic", "--json").out)
-        assert re.search(r"arm-0 search 1, silent for \d+ days +1/4 ", result.out)
+        assert re.search(r"arm-0 search 1, .*\d+ days +1/4 ", result.out)
         assert [row["number"] for row in status["running"]] == [1]
         assert "resume" not in result.out
         assert read_status(haltsweep) == ("running", 1, 1, 0)
@@ -152,4 +152,4 @@ def test_status_shows_verdicts_only_of_a_complete_report(haltsweep, tmp_path):
     assert haltsweep("report", "synthetic").code == 0
     output = haltsweep("status", "synthetic").out
     assert "haltsweep report synthetic" not in output
-    assert re.search(r"^arm-1: .*, 3 of 3 seeds finished", output, re.MULTILINE)
+    assert re.search(r"^arm-1: .*, 3 of 3 ", output, re.MULTILINE)

@@ -1,5 +1,7 @@
 """`haltsweep stop`: the request, the wait and the messages. Tests in tests/faults stop real sessions."""
 
+import re
+
 import pytest
 
 from orchestrator.cli.commands import stop as module
@@ -42,8 +44,7 @@ def test_stop_ends_after_its_timeout(haltsweep, ledger):
     ledger.claim(Holder.current())
     result = haltsweep("stop", "synthetic", "--timeout", "0")
     assert result.code == 1
-    assert "has not stopped within 0 s" in result.err
-    assert "--now" in result.err
+    assert re.search(" 0 s.*--now", result.err)
 
 
 def test_stop_needs_only_the_database(haltsweep, tmp_path):

@@ -1,5 +1,7 @@
 """Changed training code within one sweep: refusals and warnings."""
 
+import re
+
 import pytest
 
 from orchestrator import read
@@ -59,7 +61,7 @@ def test_extend_refuses_changed_code_and_the_report_discloses_it(code, run_fresh
     result = run_fresh("extend", "changing", IDLE_ARM, "--changed-code", *INLINE)
     assert result.code == 0, result
     disclosure = read.report("changing").code_versions
-    assert disclosure.startswith("Trials ran 2 versions of the training code (changing:train) (digest ")
+    assert re.search(r" 2 .*\(changing:train\)", disclosure)
     assert disclosure[:40] in result.err
     assert f"**{disclosure}**" in (tmp_path / "runs/changing/report/report.md").read_text()
     code.write_text("# a comment\n\n" + BONUS.replace("0.5", "(0.5)"))
@@ -75,7 +77,7 @@ def test_resume_and_continue_refuse_changes_of_an_imported_module(code, run_fres
     helper.write_text("HALF = 0.7\n")
     for command in (("resume", "changing"), ("launch", "changing.yaml", "--continue")):
         result = run_fresh(*command, *INLINE)
-        assert (result.code, "(1 trial), now " in result.err) == (2, True)
+        assert (result.code, "(1 trial)" in result.err) == (2, True)
     assert run_fresh("launch", "changing.yaml", "--continue", "--changed-code", *INLINE).code == 0
 
 

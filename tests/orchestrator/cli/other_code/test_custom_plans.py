@@ -1,5 +1,7 @@
 """Plans of specs with a custom trainable: ablation checks and refusals."""
 
+import re
+
 import pytest
 
 from tests.support.training_code.own_code import FORMS, forgotten
@@ -25,9 +27,9 @@ def write_spec(folder, form, *changes):
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ("torch", "differs in outputs, gradient"),
-        ("sklearn", "Not checked: whether the arms of forest:fit differ in more than their settings"),
-        ("workload", "Not checked: whether the arms of walk:Walk"),
+        ("torch", "outputs, gradient"),
+        ("sklearn", "forest:fit"),
+        ("workload", "walk:Walk"),
     ],
 )
 def test_every_form_of_custom_code_can_be_planned(folder, haltsweep, form, expected):
@@ -89,7 +91,7 @@ def test_text_that_python_takes_as_true_gets_a_warning(folder, haltsweep):
     write_spec(folder, "sklearn", ("gate: true", "gate: no"), ("set: {gate: false}", "set: {gate: yes}"))
     result = haltsweep("check", "own.yaml")
     assert (result.code, result.out) == (0, "own.yaml: ok\n")
-    assert "Warning: gate is the text 'no'" in " ".join(result.err.split())
+    assert re.search("^Warning: gate .*'no'", " ".join(result.err.split()))
 
 
 def test_script_gets_warnings_for_no_report_and_for_null_of_a_flag_with_a_default(folder, haltsweep):
@@ -103,13 +105,12 @@ def test_script_gets_warnings_for_no_report_and_for_null_of_a_flag_with_a_defaul
         "answer: {metric: valid/loss}\n"
     )
     shown_plan = " ".join(haltsweep("plan", "own.yaml").out.split())
-    assert "Warning: bare: clip is null" in shown_plan
-    assert "default 1.5" in shown_plan
-    assert "wd is null" not in shown_plan
-    assert "fit.py names neither metrics.jsonl nor haltsweep" in shown_plan
+    assert re.search(r"Warning: bare: clip .*default 1\.5", shown_plan)
+    assert "bare: wd" not in shown_plan
+    assert re.search(r"fit\.py .*metrics\.jsonl", shown_plan)
     with (folder / "fit.py").open("a") as script:
         script.write("open('metrics.jsonl', 'w')\n")
-    assert "names neither" not in haltsweep("plan", "own.yaml").out
+    assert "metrics.jsonl" not in haltsweep("plan", "own.yaml").out
 
 
 def test_plan_warns_about_undeclared_metrics(folder, haltsweep):
@@ -206,5 +207,5 @@ def test_models_that_differ_between_builds_fail_the_ablation_check(folder, halts
     result = haltsweep("plan", "own.yaml")
     assert result.code == 0, result
     output = " ".join(result.out.split())
-    assert "warning: two calls of build(settings) gave different models" in output
-    assert "differs in weights" not in output
+    assert re.search(r"warning: .*build\(settings\)", output)
+    assert "weights, " not in output

@@ -1,5 +1,6 @@
 """The dry run prints the important facts and warnings of a plan."""
 
+import re
 from dataclasses import replace
 from io import StringIO
 from typing import Any
@@ -35,7 +36,7 @@ def plan_text() -> str:
         "minus-gate  plain feed-forward block",
         "model.gate  true  ->  false",
         "searches train.lr: 0.0001 to 0.002, log",
-        "With 3 seeds and 4 comparisons, a difference in near-iid/accuracy",
+        "With 3 seeds and 4 comparisons",
     ],
 )
 def test_plan_prints_important_facts(plan_text: str, line: str) -> None:
@@ -52,7 +53,7 @@ def test_warning_names_an_arm_that_the_baseline_search_may_find(
     arm = replace(sweep_plan.arms[1], changes=(Change(path, None, value),))
     warnings = plan_warnings(replace(sweep_plan, arms=(sweep_plan.arms[0], arm)))
     assert len(warnings) == expected
-    assert all("the search of arm-0 may choose the values that arm-1 sets" in line for line in warnings)
+    assert all("arm-0" in line and "arm-1" in line for line in warnings)
     # Without a searched field, the difference is the effect of the search itself.
     assert plan_warnings(replace(sweep_plan, arms=(sweep_plan.arms[0], replace(arm, space=Space(()))))) == []
 
@@ -61,5 +62,4 @@ def test_warning_names_an_arm_that_the_baseline_search_may_find(
 def test_warning_names_a_published_value_that_no_trial_measures(split: str, expected: bool) -> None:
     row = {"arm": "baseline", "metric": "accuracy", "values": {split: 0.7}, "source": "a table"}
     text = " ".join(print_plan(plan(make_spec(published=[row]))).split())
-    warning = "Warning: no confirm trial measures these published values: accuracy of baseline on"
-    assert (warning in text) is expected
+    assert bool(re.search("Warning: .*published .*accuracy of baseline ", text)) is expected

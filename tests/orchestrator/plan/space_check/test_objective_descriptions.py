@@ -1,5 +1,6 @@
 """A plan warns of goals that contradict a metric, and of patience that never ends a trial."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -20,7 +21,7 @@ def test_goal_that_contradicts_the_metric_name_causes_a_warning() -> None:
     reversed_objective = Objective(metric="valid/accuracy", goal="min")
     normal_objective = Objective(metric="eval_loss", goal="min")
     (warning,) = reversed_goal_warnings(make_objectives_plan(normal_objective, reversed_objective))
-    assert warning.startswith("Warning: the goal of valid/accuracy is min")
+    assert re.match("Warning: .*valid/accuracy .*min", warning)
     assert not list(
         reversed_goal_warnings(make_objectives_plan(reversed_objective, metrics=(Metric("accuracy", "min"),)))
     )
@@ -33,4 +34,4 @@ def test_patience_that_needs_more_reports_causes_a_warning(patience: int | None,
     arms = tuple(replace(arm, settings=settings) for arm in sweep_plan.arms)
     warnings = list(idle_patience_warnings(replace(sweep_plan, arms=arms)))
     assert len(warnings) == num_warnings
-    assert all(warning.startswith("Warning: train.patience can never end") for warning in warnings)
+    assert all(warning.startswith("Warning: train.patience ") for warning in warnings)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from orchestrator.plan.answer import TEST_DATA_SELECTION_WARNING
 from orchestrator.plan.display.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Plan
@@ -30,9 +31,7 @@ def print_plan(sweep_plan: Plan) -> str:
 def test_plan_warns_that_selection_sees_test_data() -> None:
     sweep_plan = plan_with_validation("test")
     assert sweep_plan.selected_on == ("test",)
-    assert "Warning: Selection used test data: valid contains the examples of test, and" in print_plan(
-        sweep_plan
-    )
+    assert f"Warning: {TEST_DATA_SELECTION_WARNING.format(splits='test')}" in print_plan(sweep_plan)
     assert from_json(to_json(sweep_plan)) == sweep_plan
 
 
@@ -46,9 +45,7 @@ def test_plan_without_shared_test_data_has_no_warning(validate_on: str, splits: 
 
 def test_report_warns_before_its_results() -> None:
     sweep_plan = make_study(2, 4, 0)
-    assert not any("Selection saw" in text for text in warning_texts(sweep_plan.report()))
+    warning = TEST_DATA_SELECTION_WARNING.format(splits="near-iid")
+    assert warning not in warning_texts(sweep_plan.report())
     leaking = replace(sweep_plan, plan=replace(sweep_plan.plan, selected_on=("near-iid",)))
-    assert any(
-        text.startswith("Selection used test data: valid contains the examples of near-iid")
-        for text in warning_texts(leaking.report())
-    )
+    assert warning in warning_texts(leaking.report())

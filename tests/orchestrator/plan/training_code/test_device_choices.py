@@ -1,5 +1,7 @@
 """Plans name the choices that settings leave to the device."""
 
+import re
+
 import pytest
 
 from orchestrator.plan.training_code.device_choices import device_lines
@@ -19,5 +21,5 @@ def test_early_exit_and_attention_kernel_are_named(
     arms = {"no-halt": {"why": "as published", "set": {"model.halt": None}}}
     lines = device_lines(plan(make_spec(arms=arms, baseline=settings, resources={"gpus": gpus})))
     exits, kernels = lines
-    assert f"early_exit: auto is {mode} (baseline)" in exits
-    assert f"attention uses {kernel}" in kernels
+    assert re.search(rf"early_exit: auto .*{mode} \(baseline\)", exits)
+    assert kernel in kernels

@@ -1,5 +1,6 @@
 """Reports withhold verdicts on different test sets and on outcomes that settings fix."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -51,15 +52,14 @@ def test_different_test_examples_withhold_the_verdict() -> None:
         None,
         (),
     )
-    assert (
-        "good was measured on other examples of iid (digest bbbbbbbb) than baseline (aaaaaaaa)"
-        in withheld_verdict.line
+    assert re.search(
+        r"good .* iid \(digest bbbbbbbb\) .*baseline \(aaaaaaaa\)", line := withheld_verdict.line
     )
     effect = report.effect("good", OUTCOME)
     assert effect.p is effect.p_sign_flips is None
     assert [(warning.code, warning.arm) for warning in report.warnings] == [("different-test-sets", "good")]
     for text in (as_markdown_report(report, []), html_page(report)):
-        assert "other examples of iid" in text
+        assert line in text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The page shows halting maps of the examples that confirm trials stored."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -53,11 +54,9 @@ def examples_by_arm(examples: Mapping[int, list[dict[str, Any]]]) -> ExamplesOf:
 def test_page_lists_the_computed_layers_of_each_word() -> None:
     tested_study = with_examples(make_study(2, seeds=2, trials=0), examples_by_arm({0: [make_example()]}))
     page = parse_page(tested_study)
-    message = (
-        "Halting of arm-0 on example 7 of near-iid, depth 2: layers kept of each word: START 2; [MAX 3; END 1"
-    )
-    assert page.labels("Halting of arm-0") == message
-    assert "example 7: 2, right is 4" in page.text
+    label = page.labels("Halting of arm-0")
+    assert re.search(r"arm-0 .*example 7 .*near-iid, depth 2: .*START 2; \[MAX 3; END 1$", label)
+    assert re.search("example 7: 2, .* 4", page.text)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -71,7 +70,7 @@ def test_page_shows_the_first_finished_seed() -> None:
     page = parse_page(with_examples(study_with_crash, lambda _, seed: [make_example(seed)]))
     assert "arm-0, seed 102" in page.text
     assert "seed 103" not in page.labels("Halting of")
-    assert "example 1 of" in page.labels("Halting of arm-0")
+    assert "example 1 " in page.labels("Halting of arm-0")
 
 
 def test_words_are_escaped_and_omissions_are_counted() -> None:
@@ -83,4 +82,4 @@ def test_words_are_escaped_and_omissions_are_counted() -> None:
     html = html_page(tested_study.report(), tested_study.details())
     assert "script" not in parse_html(html).tags
     assert "\x1b" not in html
-    assert "the first 2 of 300 words" in parse_html(html).text
+    assert " 2 of 300 words" in parse_html(html).text

@@ -31,10 +31,9 @@ def test_depth_inside_a_split_is_the_mean_over_seeds_with_its_interval() -> None
         (3.5, max(0.0, 3.5 - half_width), 3.5 + half_width)
     )
     page = parse_page(tested_study)
-    assert f"near-iid: 1 tokens 3.5 [0, {3.5 + half_width:.3g}] (2 to 4), 40 examples" in page.labels(
-        "Depth of arm-0 by number"
-    )
-    assert not page.labels("Depth of arm-1 by number")
+    interval = f"near-iid: 1 tokens 3.5 [0, {3.5 + half_width:.3g}] (2 to 4), 40 examples"
+    assert interval in page.labels("Depth of arm-0")
+    assert interval not in page.labels("Depth of arm-1")
 
 
 def test_bins_of_different_seeds_are_merged_by_their_start() -> None:

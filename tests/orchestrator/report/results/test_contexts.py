@@ -168,7 +168,7 @@ def test_failed_seed_in_one_context_withholds_the_pooled_verdict():
     }
     (pooled_verdict,) = report.pooled
     assert (pooled_verdict.p, pooled_verdict.difference.n) == (None, 7)
-    assert pooled_verdict.seeds == "7 of 8 seeds finished in every context"
+    assert pooled_verdict.seeds.startswith("7 of 8 ")
 
 
 def test_each_context_has_its_floors():

@@ -1,5 +1,6 @@
 """Warnings about verdicts of sweeps that were extended after the first results."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -52,13 +53,13 @@ def extended_verdict(*extensions):
 @pytest.mark.parametrize("ended_seeds", [{"arm-1": 2}, {"arm-0": 2}])
 def test_seeds_added_after_results_make_the_verdict_exploratory(ended_seeds):
     report, verdict = extended_verdict(make_extension(ended_seeds=ended_seeds))
-    assert verdict.text == "better, exploratory: seeds added after 2 had been observed"
+    assert (verdict.kind, verdict.exploratory, " 2 " in verdict.text) == ("better", True, True)
     assert verdict.text in verdict.line
     assert any(line == f"exploratory: {verdict.line}" for line in verdict_lines(report))
     assert "(better, exploratory)" in answer_summary(report)
     assert arm_tags(report)["arm-1"][DECISION_TAG] == "better, exploratory"
     _, looks_text = report.extensions
-    assert "2 looks at level 0.05" in looks_text
+    assert re.search("2 looks .*0.05", looks_text)
     assert set(report.extensions) <= set(notes(report))
 
 
@@ -70,7 +71,4 @@ def test_seeds_added_before_results_do_not_change_the_verdict():
 
 def test_arm_added_after_results_of_its_reference_is_exploratory():
     plan = build_plan(make_extension(arms=("arm-0",), seeds=SEEDS, ended_seeds={"arm-0": 4}))
-    assert (
-        exploratory_reason(plan, COMPARED_PAIRS)
-        == ", exploratory: added after 4 seeds of arm-0 had been observed"
-    )
+    assert re.search("exploratory: .* 4 seeds of arm-0 ", exploratory_reason(plan, COMPARED_PAIRS))
