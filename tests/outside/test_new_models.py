@@ -156,10 +156,7 @@ def test_undeclared_costs_are_counted(site: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (
-            f"        self.start = nn.Parameter(torch.randn(8))\n{STATES}x + self.start\n",
-            "encoder.start ",
-        ),
+        (f"        self.start = nn.Parameter(torch.randn(8))\n{STATES}x + self.start\n", "encoder.start "),
         ("        self.inner = nowhere\n", "site/mine/model.py:12: NameError: "),
         (
             f"        self.inner = nn.Linear(8, 8)\n{STATES}self.inner(x).roll(next(self.runs), -1)\n{RUNS}",

@@ -6,22 +6,12 @@ from trainables.metrics import usual_goal
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["valid/accuracy", "valid/mAP@50", "hits@10", "valid/macro avg/f1-score", "valid/BLEU-4", "top1Accuracy"],
+    ("goal", "names"),
+    [
+        ("max", "valid/accuracy|valid/mAP@50|hits@10|valid/macro avg/f1-score|valid/BLEU-4|top1Accuracy"),
+        ("min", "eval_loss|valid/MSE|perplexity|valid/word error|WER|valid/crossEntropyLoss"),
+        (None, "valid/score|neg_mean_squared_error|accuracy_loss|valid/depth|точность"),
+    ],
 )
-def test_metric_name_implies_a_maximum(name: str) -> None:
-    assert usual_goal(name) == "max"
-
-
-@pytest.mark.parametrize(
-    "name", ["eval_loss", "valid/MSE", "perplexity", "valid/word error", "WER", "valid/crossEntropyLoss"]
-)
-def test_metric_name_implies_a_minimum(name: str) -> None:
-    assert usual_goal(name) == "min"
-
-
-@pytest.mark.parametrize(
-    "name", ["valid/score", "neg_mean_squared_error", "accuracy_loss", "valid/depth", "точность"]
-)
-def test_metric_name_implies_no_goal(name: str) -> None:
-    assert usual_goal(name) is None
+def test_metric_name_implies_a_goal(goal: str | None, names: str) -> None:
+    assert {name: usual_goal(name) for name in names.split("|")} == dict.fromkeys(names.split("|"), goal)

@@ -58,10 +58,9 @@ def test_limits_of_a_search_change_ids_of_confirm_trials():
     ("budget", "code", "path"),
     [
         ({"flops": 1.0}, "invalid-value", "budget.flops"),
-        ({"each_arm": {"target": 0.0}}, "invalid-value", "budget.each_arm.target"),
         ({"each_arm": {"no_improvement": 3}}, "conflicting-fields", "budget.each_arm.no_improvement"),
     ],
-    ids=["flops of a trial", "worst value", "whole search"],
+    ids=["flops of a trial", "whole search"],
 )
 def test_budget_that_ends_at_once_or_never_is_refused(budget, code, path):
     with expect_faults(code, path):

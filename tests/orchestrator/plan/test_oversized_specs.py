@@ -48,10 +48,7 @@ def test_model_with_too_many_bytes_is_refused():
             make_full_spec(search={**SEARCH, "trials_per_arm": 10**9}),
             r"search\.trials_per_arm: .*1,000,000 .*got 5,000,000,045",
         ),
-        (
-            make_spec(confirm={**CONFIRM, "best": 10**6}),
-            "confirm: .*1,000,000 .*got 3,000,000",
-        ),
+        (make_spec(confirm={**CONFIRM, "best": 10**6}), "confirm: .*1,000,000 .*got 3,000,000"),
         (
             make_spec(arms=ARMS, grid={"model.dropout": [number / 30_000 for number in range(20_000)]}),
             "grid: .*10,000 .*got 100,000",

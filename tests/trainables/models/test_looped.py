@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 
 from trainables import costs, task_catalog
@@ -91,19 +90,6 @@ def test_flops_of_an_evaluation_count_the_computed_loops(changes: dict[str, Any]
 )
 def test_depth_range_counts_loops(changes: dict[str, Any], length: int, expected: tuple[int, int]) -> None:
     assert costs.depth_range(model_config(SMALL | changes), length) == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"recurrence": "unshared"}, "recurrence: unshared .*loops='task'"),
-        ({"loops": True}, r"loops.*\n.*int_type"),
-        ({"heads": 5}, "width=12 and heads=5"),
-    ],
-)
-def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValidationError, match=text):
-        model_config(SMALL | changes)
 
 
 def test_incomplete_batch_error_names_the_missing_field() -> None:

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from trainables.assembly import build_model, model_config
+from trainables.assembly import build_model
 from trainables.layers.dropout import set_dropout_context
 from trainables.models.ndr import Config
 from trainables.types import Batch, Encoded, TaskShape
@@ -49,11 +48,6 @@ def test_gates_start_nearly_closed() -> None:
     x = torch.randn(3, 8, 16, generator=torch.Generator().manual_seed(0))
     states = model.encoder(x, batch().mask).states
     torch.testing.assert_close(states[:, 1:-1], x)
-
-
-def test_proposal_without_a_gate_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"proposal .*gate=False"):
-        model_config(SMALL | {"gate": False, "proposal": "tanh"})
 
 
 def test_gate_dropout_closes_whole_positions_in_training() -> None:

@@ -1,30 +1,13 @@
 """Settings and initial gates of the Sparse Universal Transformer."""
 
-from typing import Any
-
 import pytest
 import torch
-from pydantic import ValidationError
 
-from trainables.assembly import build_model, model_config
+from trainables.assembly import build_model
 from trainables.models.sut import Config
 from trainables.types import Batch, TaskShape
 
 SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"attention": {"experts": 3}}, "active=4 and experts=3"),
-        ({"kernel": "flash"}, "kernel .*'flash'"),
-        ({"causal": True, "pooling": "start"}, "pooling='start' and causal=True"),
-        ({"absolute_positions": False, "position_layout": "halves"}, "absolute_positions=False and"),
-    ],
-)
-def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValidationError, match=text):
-        model_config({"name": "sut"} | changes)
 
 
 def test_defaults_equal_the_published_base_model() -> None:

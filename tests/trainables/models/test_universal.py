@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from trainables.assembly import model_config
 from trainables.models.universal import Config
@@ -64,20 +63,3 @@ def test_defaults_equal_the_published_gut() -> None:
 )
 def test_keys_and_values_come_from_the_mixture_if_tokens_halt(changes: dict[str, Any], mixture: bool) -> None:
     assert config(**changes).sees_mixture is mixture
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"width": 100}, "width=100 and heads=8"),
-        ({"head_width": 5}, r"head_width .* 5 \(width=128, heads=8\)"),
-        ({"gate": False, "gate_width": 64}, "gate=False and gate_width=64"),
-        ({"halt": None, "kv": "mixture"}, "kv: mixture .*halt=None"),
-        ({"early_exit": "compact", "halt": {"halted_proposals": True}}, "early_exit='compact'"),
-        ({"halt": {"threshold": 1.5}}, r"halt.threshold.*\n.*less_than_equal"),
-        ({"max_dpeth": 3}, r"max_dpeth.*\n.*extra_forbidden"),
-    ],
-)
-def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValidationError, match=text):
-        config(**changes)

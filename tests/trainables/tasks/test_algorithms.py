@@ -4,9 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
-from trainables import task_catalog
 from trainables.generators.problems import PROBLEMS
 from trainables.tasks import algorithms as task
 from trainables.types import NOT_ASKED, Batch
@@ -127,15 +125,6 @@ def test_lengths_are_uniform_up_to_the_length_of_the_curriculum(problem: Any) ->
     assert len(counts) == 6
     assert counts[0] == 0
     assert counts[1:] / 4000 == pytest.approx([0.2] * 5, abs=6 * np.sqrt(0.16 / 4000))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"test_lengths": [30, 30]}, "test_lengths"), ({"carry_step": True}, "carry_step")],
-)
-def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        task_catalog.task_config({"name": "algorithms"} | settings)
 
 
 def test_test_split_can_have_a_training_length() -> None:

@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
-from trainables import task_catalog
 from trainables.data.split import Split, content_hash
 from trainables.tasks import flipflop as task
 
@@ -68,16 +66,3 @@ def test_no_string_is_in_two_splits() -> None:
     marks = [set(map(bytes, strings)) for strings in (train, normal)]
     assert [len(marks_) for marks_ in marks] == [60_000, 60_000]
     assert not marks[0] & marks[1]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"length": 511}, "length .* 511"),
-        ({"length": 1024}, "length=1024, long_length=1024"),
-        ({"ignore": 0.1}, "ignore .*0.1, 0.1, 0.98"),
-    ],
-)
-def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        task_catalog.task_config({"name": "flipflop"} | settings)

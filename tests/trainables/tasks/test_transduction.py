@@ -3,7 +3,6 @@
 from collections import Counter
 
 import pyarrow as pa
-import pytest
 
 from tests.oracles.solvers import transduction_solver as oracle
 from trainables.tasks import transduction as task
@@ -26,16 +25,3 @@ def test_lengths_are_equally_frequent() -> None:
     longer = [counts[length] for length in range(5, 13)]
     mean = sum(longer) / len(longer)
     assert all(abs(count - mean) < 5 * mean**0.5 for count in longer)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"length_min": 7}, "length_min .*length_max, got 7 and 6"),
-        ({"test_lengths": [9, 6]}, r"test_lengths .*length_max=6.* \[9, 6\]"),
-        ({"train_examples": 9999}, "5456"),
-    ],
-)
-def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        task.Config(**oracle.SMALL | settings)

@@ -18,17 +18,16 @@ def config(
     return train_config({"steps": steps, "lr": lr, "schedule": schedule, "warmup_steps": warmup, **options})
 
 
-@pytest.mark.parametrize(("step", "expected"), [(0, 0.05 / 1000), (499, 0.025), (999, 0.05), (4999, 0.05)])
-def test_warmup_rises_linearly_and_stays_constant(step: int, expected: float) -> None:
-    assert learning_rate(config("warmup", warmup=1000), step) == pytest.approx(expected, rel=1e-12)
+RATES = {
+    "warmup": {0: 0.05 / 1000, 499: 0.025, 999: 0.05, 4999: 0.05},
+    "rsqrt": {0: 0.05 / 1000 / math.sqrt(1000), 999: 1.5811388300841898e-3, 3999: 0.05 / math.sqrt(4000)},
+}
 
 
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [(0, 0.05 / 1000 / math.sqrt(1000)), (999, 1.5811388300841898e-3), (3999, 0.05 / math.sqrt(4000))],
-)
-def test_rsqrt_peaks_at_the_base_rate_over_the_root_of_warmup(step: int, expected: float) -> None:
-    assert learning_rate(config("rsqrt", warmup=1000), step) == pytest.approx(expected, rel=1e-12)
+@pytest.mark.parametrize("schedule", RATES)
+def test_warmup_rises_linearly_to_a_constant_and_rsqrt_to_a_peak(schedule: str) -> None:
+    for step, expected in RATES[schedule].items():
+        assert learning_rate(config(schedule, warmup=1000), step) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,7 @@ def write_spec(folder, form, *changes):
 
 @pytest.mark.parametrize(
     ("form", "expected"),
-    [
-        ("torch", "outputs, gradient"),
-        ("sklearn", "forest:fit"),
-        ("workload", "walk:Walk"),
-    ],
+    [("torch", "outputs, gradient"), ("sklearn", "forest:fit"), ("workload", "walk:Walk")],
 )
 def test_every_form_of_custom_code_can_be_planned(folder, haltsweep, form, expected):
     write_spec(folder, form)
