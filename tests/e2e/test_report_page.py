@@ -135,7 +135,7 @@ def test_page_shows_the_values_of_the_records(full_study, browser, report_page, 
     with mlflow_page.new_page(browser, width, java_script_enabled=False) as page:
         page.goto(report_page.as_uri())
         forest = page.locator("#outcome-1 svg text").all_text_contents()
-        table = page.get_by_role("region", name=re.compile("^primary outcome"))
+        table = page.get_by_role("region", name=re.compile("^near-iid.accuracy, primary outcome"))
         seeds = page.get_by_role("region", name=re.compile("^near-iid.accuracy, seed"))
         verdicts = page.locator(".verdicts li").all_inner_texts()
         (baseline_verdict,) = [line for line in verdicts if line.startswith("baseline:")]

@@ -63,7 +63,7 @@ def test_assigned_field_can_be_looked_up(assignment):
 
 @pytest.mark.parametrize(
     ("path", "parent"),
-    [("model.halt.threshold", "model.halt is null"), ("model.chunk.size", "model.chunk is not there")],
+    [("model.halt.threshold", r"model\.halt .*null"), ("model.chunk.size", r"model\.chunk ")],
 )
 def test_path_through_a_missing_field_is_refused(path, parent):
     with pytest.raises(ValueError, match=rf"{path} .*{parent}"):

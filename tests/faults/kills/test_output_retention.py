@@ -70,7 +70,7 @@ def test_logs_contain_the_last_output_of_a_killed_trial(tmp_path):
     assert run_session(sweep) == 0
     first, second = trial_attempts(sweep, "kill")
     assert (first["outcome"], second["outcome"]) == ("stopped", "finished")
-    assert first["reason"]
+    assert "SIGKILL" in first["reason"]
     assert "last line of a worker\n" in first["output"]
     assert "step 1 of" not in second["output"], "each attempt must have a separate log"
     assert not list(sweep.folder.logs.rglob("*.raw")), "logs are finished when the process has ended"

@@ -4,6 +4,7 @@ Logs after a kill -9 are tested in tests/faults.
 """
 
 import os
+import re
 from contextlib import closing
 
 import pytest
@@ -74,6 +75,7 @@ def test_log_of_a_trial_with_much_output_is_bounded(file):
     log.close()
     assert largest <= RAW_BYTES + SLACK
     text = file.read_text()
+    assert re.search("[0-9],[0-9]{3},[0-9]{3} bytes", text), "the log states its omissions"
     assert text.startswith("the first line\n0:y")
     assert text.endswith("y\nthe last line\n")
     assert file.stat().st_size <= HEAD_BYTES + TAIL_BYTES + SLACK

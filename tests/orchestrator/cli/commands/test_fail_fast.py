@@ -97,7 +97,7 @@ COMMANDS = [("check", "--run", "early.yaml"), ("launch", "--smoke", "early.yaml"
         (COMMANDS[0], '{"valid/accuracy": 1.0}', "valid/accuracy"),
         (COMMANDS[1], '{"valid/acc": 1.0 / settings["y"]}', "ZeroDivisionError"),
         (COMMANDS[0], '{"valid/acc": math.nan}', "diverged"),
-        (COMMANDS[0], '{"valid/acc": str(settings["x"])}', "valid/acc"),
+        (COMMANDS[0], '{"valid/acc": str(settings["x"])}', "'0.5'"),
         (COMMANDS[0], 'exit(print("no flag --z", flush=True) or 2)', "no flag --z"),
     ],
 )
@@ -116,7 +116,8 @@ def test_smoke_test_names_unread_settings(run):
 
 
 def test_smoke_test_names_missing_objectives(run):
-    assert "valid/acc" in run('{"valid/acc": None}', *COMMANDS[0]).out
+    output = run('{"valid/acc": None}', *COMMANDS[0]).out
+    assert re.findall(r"(\w+): ok; .*valid/acc", output) == ["baseline", "high"]
 
 
 def test_smoke_tests_of_all_specs_run(run):

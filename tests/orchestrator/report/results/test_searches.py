@@ -1,5 +1,6 @@
 """Search results: best value so far, edges of ranges, Pareto fronts and hypervolumes."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -81,17 +82,17 @@ def test_best_value_of_a_minimised_objective_is_the_smallest() -> None:
 @pytest.mark.parametrize(
     ("params", "expected"),
     [
-        ({"x": 1.05e-4}, "model.x, 0.000105, lies at the low end"),
+        ({"x": 1.05e-4}, r"model\.x, 0\.000105, .* low "),
         ({"x": 0.05}, ""),
-        ({"n": 9}, "model.n, 9, lies at the high end"),
-        ({"c": 4}, "model.c, 4, lies at the high end"),
+        ({"n": 9}, r"model\.n, 9, .* high "),
+        ({"c": 4}, r"model\.c, 4, .* high "),
         ({"word": "c"}, ""),
     ],
 )
 def test_best_value_at_an_edge_of_its_range_is_reported(params: dict[str, object], expected: str) -> None:
     edges = search_course(build_record(0, 0.5), build_record(1, 0.9, **params)).edges
     assert len(edges) == bool(expected)
-    assert expected in " ".join(edges)
+    assert re.search(expected, " ".join(edges))
 
 
 def test_pareto_front_and_its_hypervolume() -> None:
