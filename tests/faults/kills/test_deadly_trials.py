@@ -47,22 +47,22 @@ def test_trial_that_exits_its_process_crashes_at_once(tmp_path):
     sweep = KillableSweep(tmp_path, make_sweep_plan(fault="exit", fault_at=3))
     assert session_exit_code(sweep) == 0
     check_log(sweep.events(), sweep.plan)
-    deadly, sound = trial_ends(sweep)
+    deadly, sound_trial = trial_ends(sweep)
     assert deadly[:2] == ("deadly", OutcomeKind.CRASHED)
     assert "exit code 3" in deadly[2]
-    assert sound[:2] == ("sound", OutcomeKind.FINISHED)
+    assert sound_trial[:2] == ("sound", OutcomeKind.FINISHED)
 
 
 def test_trial_that_dies_at_the_same_step_crashes_after_its_retries(tmp_path):
     sweep = KillableSweep(tmp_path, make_sweep_plan(fault="segfault", fault_at=3))
     assert session_exit_code(sweep) == 0
     check_log(sweep.events(), sweep.plan)
-    *deadly, sound = trial_ends(sweep)
+    *deadly, sound_trial = trial_ends(sweep)
     # The first attempt makes progress up to step 2; later attempts make none.
     assert [kind for _, kind, _ in deadly] == [OutcomeKind.STOPPED] * RETRIES + [OutcomeKind.CRASHED]
     for attempt, (_, _, reason) in enumerate(deadly, start=1):
         assert re.search(rf" {attempt} .* {1 + RETRIES} .*SIGSEGV", reason)
-    assert sound[:2] == ("sound", OutcomeKind.FINISHED)
+    assert sound_trial[:2] == ("sound", OutcomeKind.FINISHED)
 
 
 def test_killed_trial_with_progress_finishes(tmp_path):

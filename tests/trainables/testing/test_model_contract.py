@@ -1,13 +1,11 @@
 """Every test of the model contract fails for a model that violates only the tested property."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.training_code.own_code import forgotten
 from trainables.testing import ModelContract, model_contract
 
 MODEL = """
@@ -129,13 +127,6 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
         {"states": "states = states + self.calls / 10"},
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _temporary_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(tmp_path)
-    with forgotten(tmp_path):
-        yield
 
 
 def contract(folder: Path, name: str, **parts: str) -> ModelContract:

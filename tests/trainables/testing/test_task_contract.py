@@ -1,13 +1,11 @@
 """Every test of the task contract fails for a task that violates only the tested property."""
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.training_code.own_code import forgotten
 from trainables.testing import task_contract
 
 TASK = """
@@ -78,13 +76,6 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
     "an empty input": ("test_batches_are_right_padded", {"change": "rows[0] = []"}),
     "wrong labels": ("test_labels_match_an_independent_solver", {"label": "1 - row[0]"}),
 }
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(tmp_path)
-    with forgotten(tmp_path):
-        yield
 
 
 def call(folder: Path, name: str, test: str, parts: dict[str, str]) -> None:

@@ -1,12 +1,10 @@
 """Every test of the trainable contract fails for code that violates only the tested property."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.training_code.own_code import forgotten
 from trainables.testing import trainable_contract
 
 TRAIN = """
@@ -55,13 +53,6 @@ FAULTS = {
         {"before": "found['valid/score'] = float('nan')"},
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(tmp_path)
-    with forgotten(tmp_path):
-        yield
 
 
 def call(folder: Path, name: str, test: str, parts: dict[str, str], **settings: Any) -> None:

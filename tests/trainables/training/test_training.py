@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainables.training.support.complete_runs import repeatable_metrics, run
 from trainables.checkpoint import CheckpointError, weights
 from trainables.protocol import Job, Measurement, Phase
 from trainables.testing.resuming import TASK
-from trainables.training import NONDETERMINISTIC_METRICS, Training
+from trainables.training import Training
 from trainables.training.config import train_config
 from trainables.training.sources import Sources
 from trainables.types import Batch
@@ -45,20 +46,6 @@ def make_job(
     return Job(settings, seed, phase, splits, data_dir, source)
 
 
-def run(training: Training) -> list[Measurement]:
-    measurements = []
-    while not training.finished:
-        measurements.append(training.advance())
-    return measurements
-
-
-def repeatable_metrics(measurements: list[Measurement]) -> list[dict[str, float]]:
-    return [
-        {name: v for name, v in m.metrics.items() if name not in NONDETERMINISTIC_METRICS}
-        for m in measurements
-    ]
-
-
 def training_batches(training: Training) -> Iterator[Batch]:
     """Run the training, and yield its batches."""
     batches: list[Batch] = []
@@ -82,7 +69,7 @@ def run_with_interruptions(job: Job, folder: Path) -> list[Measurement]:
         training.close()
         training = Training(job)
         training.restore(saved)
-    assert repeatable_metrics(measurements) == repeatable_metrics(expected)
+    assert list(map(repeatable_metrics, measurements)) == list(map(repeatable_metrics, expected))
     resumed_weights, expected_weights = (weights(t._state.learner.model) for t in (training, uninterrupted))
     assert all(torch.equal(resumed_weights[name], expected_weights[name]) for name in expected_weights)
     return measurements

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainables.training.support.complete_runs import repeatable_metrics, run
 from tests.trainables.training.support.fakes import FakeSources
 from trainables.checkpoint import CheckpointError, weights
-from trainables.protocol import Diverged, Job, Measurement, Phase
-from trainables.training import NONDETERMINISTIC_METRICS, Training, workload
+from trainables.protocol import Diverged, Job, Phase
+from trainables.training import Training, workload
 from trainables.training.state import read_selected
 
 
@@ -26,19 +27,6 @@ def job(phase: Phase = "confirm", seed: int = 1, model: Mapping[str, Any] | None
         "train": {"steps": 7, "batch_size": 4, "lr": 0.05, "report_every": 3} | train,
     }
     return Job(settings, seed, phase, splits=() if phase == "search" else ("far", "farther"))
-
-
-def run(training: Training) -> list[Measurement]:
-    measurements = []
-    while not training.finished:
-        measurements.append(training.advance())
-    return measurements
-
-
-def repeatable_metrics(measurement: Measurement) -> dict[str, float]:
-    return {
-        name: value for name, value in measurement.metrics.items() if name not in NONDETERMINISTIC_METRICS
-    }
 
 
 def final_weights(training: Training) -> dict[str, torch.Tensor]:

@@ -100,9 +100,9 @@ def test_arm_with_several_changed_fields_is_a_warning(paths: tuple[str, ...], nu
         )
     )
     warnings = summarise(plan_with_changes, make_study_records()).warnings
-    found = [warning for warning in warnings if warning.code == "several-fields"]
-    assert [warning.arm for warning in found] == ["good"] * num_warnings
-    assert all(path in warning.text for warning in found for path in paths)
+    field_warnings = [warning for warning in warnings if warning.code == "several-fields"]
+    assert [warning.arm for warning in field_warnings] == ["good"] * num_warnings
+    assert all(path in warning.text for warning in field_warnings for path in paths)
 
 
 def make_search_records(arm: str, outcomes: tuple[OutcomeKind, ...]) -> list[Record]:

@@ -1,0 +1,17 @@
+"""Run a training to its end, and compare its measurements with those of another run."""
+
+from trainables.protocol import Measurement
+from trainables.training import NONDETERMINISTIC_METRICS, Training
+
+
+def run(training: Training) -> list[Measurement]:
+    measurements = []
+    while not training.finished:
+        measurements.append(training.advance())
+    return measurements
+
+
+def repeatable_metrics(measurement: Measurement) -> dict[str, float]:
+    return {
+        name: value for name, value in measurement.metrics.items() if name not in NONDETERMINISTIC_METRICS
+    }
