@@ -62,11 +62,7 @@ def test_unexpected_names_are_refused(work_folder, name):
 def test_links_devices_and_pipes_are_refused(work_folder, kind):
     member = zipfile.ZipInfo("plan.json")
     member.external_attr = (kind | 0o777) << 16
-    check_refusal(
-        write_archive(work_folder, (member, b"../../outside")),
-        work_folder,
-        "'plan.json' must be a regular file",
-    )
+    check_refusal(write_archive(work_folder, (member, b"../../outside")), work_folder, "'plan.json'")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
