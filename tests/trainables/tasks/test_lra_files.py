@@ -73,7 +73,7 @@ def test_validation_split_can_be_the_test_split(reviews):
     settings = {"name": "lra_text", "folder": str(reviews), "validate_on": "test"}
     assert len(build_split("train", **settings)) == 40
     assert build_split("valid", **settings).content_hash == build_split("test", **settings).content_hash
-    with pytest.raises(ValidationError, match="valid_examples=5 and validate_on='test'"):
+    with pytest.raises(ValidationError, match=r"valid_examples=5 .*validate_on='test'"):
         task_config(settings | {"valid_examples": 5})
 
 

@@ -50,7 +50,7 @@ def failure_warnings(kind: str, num_failed: dict[str, int]) -> list[str]:
 def test_failed_search_trials_are_a_warning(kind: str, num_failed: dict[str, int]) -> None:
     [warning] = failure_warnings(kind, num_failed)
     arm = max(num_failed, key=num_failed.__getitem__)
-    assert re.search(rf"{arm} .*{NUM_TRIALS - num_failed[arm]} of its {NUM_TRIALS} ", warning)
+    assert re.search(rf"{arm} .*{NUM_TRIALS - num_failed[arm]} .*{NUM_TRIALS} ", warning)
 
 
 @pytest.mark.parametrize(
