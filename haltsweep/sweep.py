@@ -52,7 +52,11 @@ class SweepReport:
 
 
 class Sweep:
-    """A sweep: a spec together with its training code."""
+    """A sweep: a spec together with its training code.
+
+    Planning imports the training code into this process. Commands import it into a forked child, which is not
+    safe in a notebook with threads.
+    """
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ HaltsweepError
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from orchestrator.files.redact import redact
 from search_spaces.wording import amount, escape_to_line
@@ -126,6 +126,10 @@ class FaultyInput(InputError):
         ]
         super().__init__("\n".join([*lines, *self.closing]))
         self.faults = tuple(faults)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Sequence[Fault]]]:
+        """Return how to create an equal error in another process."""
+        return type(self), (self.faults,)
 
 
 class SpecError(FaultyInput):

@@ -1,33 +1,45 @@
 """Read and plan a spec for commands, and display progress if planning takes long."""
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from orchestrator.cli.display.console import err
 from orchestrator.cli.display.wait_display import WaitDisplay
 from orchestrator.cli.earlier_sweeps import read_best_params, read_spread
 
 if TYPE_CHECKING:
+    from orchestrator.execution.sweep.launch_folder import Setup
     from orchestrator.plan.ablation_check.probe import Probe
     from orchestrator.plan.types import Plan
     from orchestrator.spec.load import SpecFile
+
+T = TypeVar("T")
 
 DISPLAY_DELAY_S = 10.0
 """Seconds before progress is displayed, since small plans are faster even on a busy machine."""
 
 
 @contextmanager
-def planning_display() -> Iterator[WaitDisplay]:
-    """Display progress while planning, which imports custom code that may never return.
+def planning_display() -> Iterator[Callable[[str], None]]:
+    """Display progress while planning, which imports custom code that may never return; yield its update.
 
     Output of that code goes to standard error, since standard output contains only the answer of a command.
     """
+    from orchestrator.isolation.forked import report_step
+
     hint = "Ctrl-C ends planning; nothing is written"
     with redirect_stdout(sys.stderr), WaitDisplay(hint, "planning", first_s=DISPLAY_DELAY_S) as wait_display:
-        yield wait_display
+
+        def show_step(step: str) -> None:
+            wait_display.update(step)
+            report_step(step)
+
+        yield show_step
 
 
 def omitted_results(source: "SpecFile") -> str:
@@ -50,8 +62,9 @@ def read_and_plan(
     calibrate: bool = False,
     probe: "Callable[[], Probe] | None" = None,
     runs: Path | None = None,
+    parsed: "SpecFile | None" = None,
 ) -> "tuple[SpecFile, Plan]":
-    """Read and plan a spec as `plan_file` does.
+    """Read and plan a spec as `plan_file` does, in a child process if the spec names custom code.
 
     Faults of the file itself are reported without importing PyTorch.
 
@@ -62,6 +75,7 @@ def read_and_plan(
         calibrate: Whether to time training steps of every arm.
         probe: Creates a probe when it is needed.
         runs: Folder of earlier sweeps whose best params are tried first.
+        parsed: The spec, if the file has been read already.
 
     Raises:
         SpecError: The spec is invalid; the message lists all faults.
@@ -70,18 +84,78 @@ def read_and_plan(
     # Imported here, since commands that read no spec must start quickly.
     from orchestrator.plan.plan_input import read_plannable_spec
 
-    source = read_plannable_spec(path, overrides, profile)
+    source = parsed if parsed is not None else read_plannable_spec(path, overrides, profile)
     from orchestrator.plan.planner import plan_file
 
-    with planning_display() as wait_display:
-        return plan_file(
-            path,
-            overrides,
-            profile,
-            calibrate=calibrate,
-            on_progress=wait_display.update,
-            probe=probe() if probe is not None else None,
-            best_params_of=partial(read_best_params, runs),
-            spread_of=partial(read_spread, runs),
-            parsed=source,
-        )
+    def plan() -> "tuple[SpecFile, Plan]":
+        with planning_display() as show_step:
+            return plan_file(
+                path,
+                overrides,
+                profile,
+                calibrate=calibrate,
+                on_progress=show_step,
+                probe=probe() if probe is not None else None,
+                best_params_of=partial(read_best_params, runs),
+                spread_of=partial(read_spread, runs),
+                parsed=source,
+            )
+
+    return isolate_custom_code(source, plan)
+
+
+def isolate_custom_code(source: "SpecFile", function: Callable[[], T]) -> T:
+    """Return the result of `function`, which runs in a child process if `source` names custom code.
+
+    Raises:
+        PlanError: Custom code ended the child process.
+    """
+    from orchestrator.errors import FaultCode, PlanError
+    from orchestrator.isolation.forked import CustomCodeCrashed, run_forked
+
+    if not (place := _custom_code_place(source)):
+        return function()
+    # Other children and a launch of this process need not import these modules again.
+    importlib.import_module("orchestrator.plan.planner")
+    if source.spec.search is not None:
+        importlib.import_module("orchestrator.search.sampler_check")
+    try:
+        return run_forked(function)
+    except CustomCodeCrashed as crash:
+        raise PlanError([source.fault(str(crash), *place, code=FaultCode.CUSTOM_CODE)]) from None
+    finally:
+        err().show_cursor()  # the display of a child that crashed has hidden it
+
+
+def check_trainable(setup: "Setup") -> None:
+    """Import the custom trainable of a launched sweep in a child process. Raise `InputError` if it fails."""
+    from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD
+    from orchestrator.execution.trial.worker import load_workload
+    from orchestrator.isolation.forked import run_forked
+    from trainables.custom.extensions import add_to_path
+
+    def load() -> None:
+        with planning_display() as show_step:
+            show_step(f"importing {setup.workload}")
+            load_workload(setup.workload)
+
+    if setup.code is not None:
+        add_to_path(Path(setup.code))
+    if setup.workload != DEFAULT_WORKLOAD:
+        run_forked(load)
+
+
+def _custom_code_place(source: "SpecFile") -> tuple[str, ...]:
+    """Return the section of the spec that names custom code; empty if none does."""
+    from orchestrator.spec.sizes import names_custom_parts
+    from trainables.custom.extensions import is_module_name
+
+    if source.spec.trainable is not None:
+        return ("trainable",)
+    if names_custom_parts(source.document.data):
+        return ("baseline",)
+    search = source.spec.search
+    components = [] if search is None else [search.sampler, search.stopper or {}]
+    if any(is_module_name(component.get("name")) for component in components):
+        return ("search",)
+    return ()

@@ -13,7 +13,7 @@ from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.trial_jobs import Attempt, JobEncoder, WorkerJob
 from orchestrator.execution.trial.trial_process import ChildDeath, Instruction, ProcessSlot
 from orchestrator.execution.trial.watchdog import hang_reason
-from orchestrator.execution.trial.worker import Harness, load_workload
+from orchestrator.execution.trial.worker import Harness
 from orchestrator.trials import Outcome, OutcomeKind
 
 STOP_REASON = "the sweep was asked to stop"
@@ -49,10 +49,9 @@ def run_inline(
         debug: Run trials in this process, and open Python's debugger when one fails.
 
     Raises:
-        InputError: The trainable cannot be imported.
+        InputError: With `debug`, the trainable cannot be imported.
         StoreUnreachable: The store of checkpoints does not respond.
     """
-    load_workload(job_encoder.workload)
     stop = stop or threading.Event()
     if debug:
         slot: ProcessSlot | DebuggerSlot = DebuggerSlot(job_encoder, stop)

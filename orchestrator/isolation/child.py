@@ -6,6 +6,7 @@ import faulthandler
 import fcntl
 import importlib
 import io
+import multiprocessing.process
 import multiprocessing.util
 import os
 import signal
@@ -56,13 +57,7 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
     except BaseException:
         traceback.print_exc()
     number = received_signal()
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, EXIT_S)
-    with suppress(BaseException):
-        atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(BaseException):
-            stream.flush()
+    run_exit_handlers()
     if exit_code and number:  # user code responded to the signal by ending the function
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -117,7 +112,7 @@ def _set_up(output: int | None) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     faulthandler.enable()
-    _remove_exit_handlers()
+    remove_exit_handlers()
 
 
 class _OutputFile(io.FileIO):
@@ -135,15 +130,28 @@ def _stream(descriptor: int) -> TextIO:
     return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
 
 
-def _remove_exit_handlers() -> None:
-    """Remove exit handlers that the server registered before the fork, since the server runs them itself."""
+def remove_exit_handlers() -> None:
+    """Remove exit handlers that were registered before the fork, since the parent runs them itself."""
     atexit._clear()
     registered: Any = weakref.finalize
     for finalizer in list(registered._registry):
         finalizer.atexit = False
     atexit.register(registered._exitfunc)
+    processes: Any = multiprocessing.process
+    processes._children.clear()  # exit handlers would end processes of the parent
     multiprocess: Any = multiprocessing.util
     atexit.register(multiprocess._exit_function)
+
+
+def run_exit_handlers() -> None:
+    """Run the exit handlers of user code for at most `EXIT_S`, then flush the output."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, EXIT_S)
+    with suppress(BaseException):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BaseException):
+            stream.flush()
 
 
 def die_with_parent(number: int) -> None:

@@ -39,6 +39,12 @@ def check(document: Document) -> list[Fault]:
     return faults
 
 
+def names_custom_parts(data: Mapping[str, Any]) -> bool:
+    """Return whether the spec written as `data` names a model or task that is not built in."""
+    written_values = list(_written_values(data))
+    return any(_is_outside(root, written_values) for root in _KINDS)
+
+
 def _too_many_profiles(document: Document) -> tuple[Keys, str] | None:
     num_profiles = len(_mapping(document.data, "profiles"))
     if num_profiles <= MAX_PROFILES:

@@ -194,8 +194,19 @@ def import_named(module: str, subject: str, *, with_siblings: bool = False) -> M
 
 
 def num_started_threads(module: str) -> int:
-    """Return the number of threads that the first import of `module` in this process has left running."""
+    """Return the number of threads that the first import of `module` has left running."""
     return _NUM_THREADS_BY_MODULE.get(module, 0)
+
+
+def import_state() -> tuple[list[str], dict[str, int]]:
+    """Return the import path of this process, and the number of threads that each module has started."""
+    return sys.path, _NUM_THREADS_BY_MODULE
+
+
+def adopt_imports(path: Sequence[str], num_threads_by_module: Mapping[str, int]) -> None:
+    """Make this process find the modules that another process has imported."""
+    sys.path[:] = path
+    _NUM_THREADS_BY_MODULE.update(num_threads_by_module)
 
 
 def is_importing() -> bool:

@@ -12,7 +12,7 @@ import typer
 
 from orchestrator.cli.display.console import emit_json, out, print_error, print_line
 from orchestrator.cli.options import Data, Json, Overrides, Profile, Runs, SpecPath
-from orchestrator.cli.planning import omitted_results, read_and_plan
+from orchestrator.cli.planning import isolate_custom_code, omitted_results, read_and_plan
 from orchestrator.cli.smoke_test import run_smoke_test
 from orchestrator.errors import InputError
 from search_spaces.wording import format_value
@@ -21,6 +21,7 @@ from trainables.custom.source_files import is_existing_file
 if TYPE_CHECKING:
     from orchestrator.plan.ablation_check.probe import Probe
     from orchestrator.plan.types import Plan
+    from orchestrator.spec.load import SpecFile
 
 
 def check(
@@ -55,8 +56,8 @@ def check(
             print_line(f"{path}: {'valid' if run else 'ok'}{profile_text}")
         for line in faults or warnings:
             print_error(line)
-    for path in files if run and not has_failed else ():
-        sweep_plan = read_and_plan(path)[1]
+    # Plan all specs before the first smoke test, which may initialise CUDA: later children could not use it.
+    for sweep_plan in [read_and_plan(path)[1] for path in files] if run and not has_failed else ():
         try:
             run_smoke_test(sweep_plan, data_root(data))
         except typer.Exit:
@@ -79,8 +80,24 @@ def _check_file(
 ) -> tuple[Sequence[str], list[str], list[str], str]:
     """Return a spec's profiles, and the faults and warnings of the spec and its profiles, each line once.
 
-    The last item is a warning if the spec, without a profile, permits no verdict; else it is empty.
+    The last item is a warning if the spec, without a profile, permits no verdict; else it is empty. One child
+    process imports custom code for all profiles.
     """
+    from orchestrator.plan.plan_input import read_plannable_spec
+
+    try:
+        source = read_plannable_spec(path)
+        return isolate_custom_code(source, partial(_check_profiles, path, source, get_probe))
+    except InputError as error:  # the spec is invalid, or its code ended the child process
+        return (), list(dict.fromkeys(str(error).splitlines())), [], ""
+    except (Exception, SystemExit) as error:
+        return (), [_custom_code_fault(path, error)], [], ""
+
+
+def _check_profiles(
+    path: Path, source: "SpecFile", get_probe: "Callable[[], Probe]"
+) -> tuple[Sequence[str], list[str], list[str], str]:
+    """Return the same as `_check_file`, of a spec that was read as `source` without a profile."""
     from orchestrator.spec.load import profile_names
 
     faults: dict[str, str] = {}
@@ -89,7 +106,8 @@ def _check_file(
     profiles = profile_names(path)
     for profile in (None, *profiles):
         try:
-            _, plan_of_profile = read_and_plan(path, profile=profile, probe=get_probe)
+            parsed = source if profile is None else None
+            _, plan_of_profile = read_and_plan(path, profile=profile, probe=get_probe, parsed=parsed)
         except InputError as error:
             suffix = f" (with the profile {profile!r})" if profile else ""
             faults |= {line: line + suffix for line in str(error).splitlines() if line not in faults}

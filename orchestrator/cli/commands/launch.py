@@ -33,7 +33,7 @@ from orchestrator.cli.options import (
     SweepName,
     TakeOver,
 )
-from orchestrator.cli.planning import omitted_results, read_and_plan
+from orchestrator.cli.planning import check_trainable, omitted_results, read_and_plan
 from orchestrator.cli.smoke_test import run_smoke_test
 from orchestrator.errors import InputError, SearchError, StoreError
 from orchestrator.files.file_digests import damaged_files, read_manifest
@@ -185,8 +185,10 @@ def resume(
     retries = _select_retries(folder, sweep_plan, retry or (), from_scratch=from_scratch)
     if retry and retries is None:
         return
-    chosen_driver = given_driver or Driver(read_setup(folder).driver)
+    setup = read_setup(folder)
+    chosen_driver = given_driver or Driver(setup.driver)
     _check_driver(chosen_driver, address, debug=debug)
+    check_trainable(setup)
     is_inline_again = given_driver is None and chosen_driver is Driver.INLINE
     driver_text = ", with --driver inline as launched" * is_inline_again
     _warn_about_edited_spec(folder)

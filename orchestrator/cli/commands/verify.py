@@ -12,6 +12,7 @@ from orchestrator.cli.commands import bundle
 from orchestrator.cli.display.console import emit_json, print_line
 from orchestrator.cli.locations import command, data_root, find_sweep, runs_root
 from orchestrator.cli.options import Data, Json, Runs, SweepName
+from orchestrator.cli.planning import read_and_plan
 from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.files.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
@@ -152,7 +153,6 @@ def _repair_plan(folder: SweepFolder) -> None:
     from orchestrator.execution.sweep.extend_folder import finish_extension
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.file_digests import damaged_files, digest_of, read_manifest, read_verified
-    from orchestrator.plan.planner import plan_file
     from orchestrator.plan.serialise import to_json
     from trainables.atomic import write_atomically
     from trainables.custom.extensions import add_to_path
@@ -163,7 +163,7 @@ def _repair_plan(folder: SweepFolder) -> None:
     read_verified(folder.spec, "restore it from a backup")
     if (code := read_setup(folder).code) is not None:
         add_to_path(Path(code))
-    _, plan = plan_file(folder.spec)
+    _, plan = read_and_plan(folder.spec)
     text = to_json(plan)
     if digest_of(text.encode()) != (read_manifest(folder.root) or {}).get(folder.plan.name):
         raise StoreError(

@@ -50,7 +50,6 @@ from orchestrator.execution.sweep.launch_undo import (
 from orchestrator.execution.sweep.open_sweep import OpenSweep, SweepResult, open_sweep
 from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.execution.trial.watchdog import silence_limit
-from orchestrator.execution.trial.worker import load_workload
 from orchestrator.files.abandoned_folders import clear_abandoned
 from orchestrator.files.known_addresses import record_addresses, require_known
 from orchestrator.identity import SweepFolder
@@ -213,7 +212,6 @@ def _check_setup(setup: Setup, folder: SweepFolder, address: str | None) -> None
     """Raise `InputError` or `StoreError` for a setup that cannot be used, before any file is written."""
     if setup.code is not None:
         add_to_path(Path(setup.code))
-    load_workload(setup.workload)
     if address is not None:
         check_address(address)
     connect(setup.ledger_url(folder)).dispose()

@@ -63,13 +63,22 @@ class _Server:
             os.close(ending)
 
 
+def start_template() -> Connection:
+    """Return the connection to the template, which is started if neither this process nor its parent has one.
+
+    A forked child that plans uses the template of its waiting parent.
+    """
+    for process_id in (os.getpid(), os.getppid()):
+        if process_id in _templates:
+            return _templates[process_id]
+    own_end, template_end = Pipe()
+    ForkServerProcess(target=_run_template, args=(template_end,), daemon=True).start()
+    template_end.close()
+    return _templates.setdefault(os.getpid(), own_end)
+
+
 def _start(connection: Connection) -> _Server:
-    if os.getpid() not in _templates:
-        own_end, template_end = Pipe()
-        ForkServerProcess(target=_run_template, args=(template_end,), daemon=True).start()
-        template_end.close()
-        _templates[os.getpid()] = own_end
-    template = _templates[os.getpid()]
+    template = start_template()
     send_handle(template, connection.fileno(), None)
     return _Server(template.recv())
 

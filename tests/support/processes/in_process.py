@@ -9,6 +9,7 @@ from orchestrator.cli.display import console
 from orchestrator.cli.locations import NO_TRACKING, TRACKING_VARIABLE
 from orchestrator.cli.main import run
 from tests.support.numerics.blank_figures import draw_blank_figures
+from tests.support.processes.child_servers import start_template
 from tests.support.processes.commands import Answer
 
 Run = Callable[..., Answer]
@@ -18,7 +19,7 @@ Run = Callable[..., Answer]
 def haltsweep(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
 ) -> Run:
     """Run commands in an empty folder with a clean environment; the mark `drawn` turns figures on."""
@@ -28,17 +29,18 @@ def haltsweep(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.argv", ["haltsweep"])
     monkeypatch.chdir(tmp_path)
+    start_template()  # the children that plan custom code share it
     console.out.cache_clear()
     console.err.cache_clear()
 
     def answer(*arguments: str) -> Answer:
-        capsys.readouterr()
+        capfd.readouterr()
         try:
             run(arguments)
         except SystemExit as exit_:
             code = exit_.code
         assert isinstance(code, int)
-        captured = capsys.readouterr()
+        captured = capfd.readouterr()
         return Answer(code, captured.out, captured.err)
 
     return answer

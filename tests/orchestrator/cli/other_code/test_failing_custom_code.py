@@ -21,6 +21,7 @@ TRAINING_CODE = "def train(settings, trial):\n    trial.report(1, {'valid/score'
 BUILD_DECLARATION = "haltsweep = {'build': build}\n"
 EXITING_BUILD = "def build(settings):\n    raise SystemExit(0)\n" + BUILD_DECLARATION
 EXITING_IMPORT = "import os\nos._exit(0)\n"
+CRASHING_IMPORT = "import ctypes\nctypes.string_at(0)\n"
 EXITING_PROCESS = "import os\ndef build(settings):\n    os._exit(0)\n" + BUILD_DECLARATION
 
 
@@ -36,9 +37,10 @@ def folder(tmp_path):
         (EXITING_BUILD, "theirs.py:4: SystemExit"),
         (EXITING_IMPORT, "theirs.py:4: SystemExit: os._exit(0)"),
         (EXITING_PROCESS, "exit code 0"),
+        (CRASHING_IMPORT, "others.yaml:4: trainable: "),
         ("raise GeneratorExit\n", "theirs.py:3: GeneratorExit"),
     ],
-    ids=["ends", "leaves", "leaves later", "closes"],
+    ids=["ends", "leaves", "leaves later", "crashes", "closes"],
 )
 def test_failing_custom_code_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, expected):
     (folder / "theirs.py").write_text(TRAINING_CODE + code)

@@ -1,11 +1,18 @@
-"""Planning imports and calls custom code."""
+"""Planning imports and calls custom code in a child process."""
 
 import os
 import signal
+import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
+from orchestrator.cli.planning import read_and_plan
+from orchestrator.plan.planner import plan_file
+from orchestrator.plan.serialise import to_json
 from tests.support.processes.commands import PATIENCE_S, Shell, wait_for
+from tests.support.training_code.own_code import importable_files
 
 SPEC = """\
 name: own
@@ -51,7 +58,7 @@ def test_command_does_not_wait_for_threads_of_custom_code(tmp_path):
     (shell.folder / "own.yaml").write_text(SPEC)
     result = shell.run_fresh("check", "own.yaml")
     assert result.code == 0
-    assert "theirs" in result.err.splitlines()[-1], "the thread that still runs is named"
+    assert "starts 1 thread" in result.err
 
 
 @pytest.mark.slow
@@ -75,3 +82,35 @@ while True:
             os.killpg(process.pid, signal.SIGINT)
         assert process.wait(PATIENCE_S) == -signal.SIGINT
     assert not (shell.folder / "runs").exists()
+
+
+def test_custom_code_cannot_change_the_planning_process(tmp_path, haltsweep):
+    code = """
+import os, threading, time
+os.environ["THEIRS"] = "1"
+threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+def train(settings, trial): ...
+os.chdir("/")
+"""
+    with importable_files(tmp_path, {"crashing.py": code, "own.yaml": SPEC}):
+        source, plan = read_and_plan(Path("own.yaml"))
+        assert "crashing" not in sys.modules
+        assert (Path.cwd(), os.environ.get("THEIRS")) == (tmp_path, None)
+        (tmp_path / "crashing.py").write_text("def train(settings, trial): ...\n")
+        source_here, plan_here = plan_file(Path("own.yaml"))
+        assert (source, to_json(plan)) == (source_here, to_json(plan_here))
+
+
+@pytest.mark.slow
+def test_killed_command_ends_its_custom_code(tmp_path):
+    shell = Shell.at(tmp_path)
+    number = shell.folder / "number"
+    code = f"import os, time\nopen({str(number)!r}, 'w').write(f'{{os.getpid()}}.')\ntime.sleep(1000)\n"
+    (shell.folder / "crashing.py").write_text(code)
+    (shell.folder / "own.yaml").write_text(SPEC)
+    with shell.started_fresh("plan", "own.yaml") as process:
+        wait_for(lambda: number.exists() and number.read_text().endswith("."), process)
+        child = psutil.Process(int(number.read_text()[:-1]))
+        process.kill()
+    psutil.wait_procs([child], PATIENCE_S)
+    assert not child.is_running()
