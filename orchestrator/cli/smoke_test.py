@@ -96,7 +96,10 @@ def _remarks(plan: "Plan", arm: "Arm", report: "FirstReport") -> "Iterator[str]"
             "differences between arms are noise"
         )
     if report.unread_fields:
-        yield f"the code did not read {join_words(report.unread_fields)} before its first report"
+        yield (
+            f"the code did not read {join_words(report.unread_fields)} before its first report: correct the "
+            "name, unless the code reads it later"
+        )
     if report.equal_metrics:
         count = report.num_equal_reports
         reports = "report equals that" if count == 1 else f"first {count} reports equal those"

@@ -41,7 +41,10 @@ class Reply:
     ended: Outcome | None = None
     """Outcome of the trial, set once the worker has stopped it."""
     unread_fields: tuple[str, ...] = ()
-    """Fields of the settings that the training code has not read so far; empty if reads are not recorded."""
+    """Paths of settings that the training code has not read; empty if reads are not recorded.
+
+    See `InstrumentedSettings.unread_fields` for what is unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True)

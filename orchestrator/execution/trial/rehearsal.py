@@ -85,7 +85,7 @@ class FirstReport:
     num_equal_reports: int = 0
     """Number of compared reports if none of them differs: 1 if both arms report once, else 2."""
     unread_fields: tuple[str, ...] = ()
-    """Changed and searched fields that custom code has not read before the report, as far as is known."""
+    """Fields that the arm changes or searches, and that custom code did not read before the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
     training settings on tasks of one shape share one step, for example on several splits of the same data.
     Custom trainables run as the first trials of the sweep, which are search trials if there is a search.
     Reference arms run to their second report, and so do arms with an equal first report, since a setting
-    such as momentum has no effect before the second report. Reads of settings are recorded, except by code
-    that fails with recorded settings and runs again with plain ones.
+    such as momentum has no effect before the second report. Trials get settings that record
+    which fields are read. A trial that fails with them runs again with a plain dict.
     All files are written to a temporary folder that is deleted afterwards.
 
     Args:
@@ -235,19 +235,25 @@ class _CustomArms:
         measured = reply.measurement
         metrics = {} if measured is None else {**measured.metrics, **measured.attributes}
         error = f"the trial must report once, got {reason}" if reason else ""
-        fields = self._compared_fields(arm)
-        unread = [field for field in fields if any(overlap(field, path) for path in reply.unread_fields)]
-        return FirstReport(arm.name, error, metrics, unread_fields=tuple(unread)), replies
+        fields = self._changed_or_searched_fields(arm)
+        unread_fields = tuple(
+            field for field in fields if any(overlap(field, path) for path in reply.unread_fields)
+        )
+        return FirstReport(arm.name, error, metrics, unread_fields=unread_fields), replies
 
     def _replies(self, arm: Arm, name: str) -> Iterator[Reply]:
-        """Yield the replies of the arm's trial, which records reads of its settings until it fails."""
-        for num_earlier, reply in enumerate(self._trial(arm, name, records_reads=True)):
+        """Yield the replies of the arm's trial.
+
+        If the trial fails, it runs again with plain settings, in case it failed because of the instrumented
+        ones. Replies that were yielded already are skipped.
+        """
+        for num_yielded, reply in enumerate(self._run(arm, name, records_reads=True)):
             if _failure_text(reply):
-                yield from islice(self._trial(arm, f"{name}-again", records_reads=False), num_earlier, None)
+                yield from islice(self._run(arm, f"{name}-plain", records_reads=False), num_yielded, None)
                 return
             yield reply
 
-    def _trial(self, arm: Arm, name: str, *, records_reads: bool) -> Iterator[Reply]:
+    def _run(self, arm: Arm, name: str, *, records_reads: bool) -> Iterator[Reply]:
         plan, folder = self._plan, self._folder / name
         folder.mkdir()
         phase: Phase = "confirm" if plan.search is None else "search"
@@ -255,11 +261,11 @@ class _CustomArms:
         job = Job(arm.settings, SEED, phase, splits, self._data_dir or folder / "data")
         return self._trials.replies(job, folder, saves_checkpoints=True, records_reads=records_reads)
 
-    def _compared_fields(self, arm: Arm) -> list[str]:
+    def _changed_or_searched_fields(self, arm: Arm) -> list[str]:
         """Return the fields that the arm changes, and those that it searches but its reference does not."""
-        reference = next((each for each in self._plan.arms if each.name == arm.reference), None)
-        known_paths = () if reference is None else reference.space.paths
-        searched = [path for path in arm.space.paths if path not in known_paths]
+        reference = next((other for other in self._plan.arms if other.name == arm.reference), None)
+        reference_paths = () if reference is None else reference.space.paths
+        searched = [path for path in arm.space.paths if path not in reference_paths]
         return list(dict.fromkeys([*(change.path for change in arm.changes), *searched]))
 
     def _compare_with_reference(self, arm: Arm, first: FirstReport, replies: Iterator[Reply]) -> FirstReport:

@@ -48,8 +48,8 @@ class SingleTrials:
             limit_s: Seconds after which no further replies are yielded, not even the outcome.
         """
         self._slot.kill()
-        order = self._worker_job(job, folder, 0.0 if saves_checkpoints else NO_CHECKPOINT_SECONDS)
-        self._slot.start(replace(order, records_reads=records_reads))
+        checkpoint_seconds = 0.0 if saves_checkpoints else NO_CHECKPOINT_SECONDS
+        self._slot.start(self._worker_job(job, folder, checkpoint_seconds, records_reads=records_reads))
         end = time.monotonic() + limit_s
         while (left_s := end - time.monotonic()) > 0:
             reply = self._slot.next(min(MAX_REPLY_WAIT_S, left_s))
@@ -66,7 +66,9 @@ class SingleTrials:
             yield reply
             self._slot.instruct(Instruction())
 
-    def _worker_job(self, job: Job, folder: Path, checkpoint_seconds: float) -> WorkerJob:
+    def _worker_job(
+        self, job: Job, folder: Path, checkpoint_seconds: float, *, records_reads: bool
+    ) -> WorkerJob:
         sweep = SweepFolder(folder.resolve())
         scratch = sweep.scratch / TRIAL_NAME
         return WorkerJob(
@@ -79,6 +81,7 @@ class SingleTrials:
             scratch=scratch,
             kept_files=sweep.kept_files(TRIAL_NAME),
             log=folder / LOG_FILE,
+            records_reads=records_reads,
         )
 
 

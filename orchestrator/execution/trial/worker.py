@@ -30,8 +30,8 @@ from orchestrator.files.redact import escape_unstorable, redact, redact_value
 from orchestrator.identity import checkpoint_step
 from orchestrator.isolation.child import received_signal
 from orchestrator.trials import Outcome, OutcomeKind
+from trainables.custom.instrumented_settings import InstrumentedSettings
 from trainables.custom.outside import load
-from trainables.custom.recorded_settings import RecordedSettings
 from trainables.metrics import split_and_quantity
 from trainables.protocol import Job, Measurement, Phase, Workload
 
@@ -81,7 +81,7 @@ class Harness:
         self._on_error = on_error or (lambda *_: None)
         self._check = check or (lambda: None)
         self._records_reads = records_reads
-        self._recorded_settings = RecordedSettings({})
+        self._instrumented_settings: InstrumentedSettings | None = None
         self._checked_at = 0.0
         self._checkpoint_seconds = checkpoint_seconds
         self._clock = clock
@@ -142,7 +142,9 @@ class Harness:
             StoreUnreachable: The trial could not start, since the store of checkpoints does not respond.
         """
         reply = _redact_reply(self._step(is_recorded=is_recorded))
-        return replace(reply, unread_fields=tuple(self._recorded_settings.unread_fields()))
+        if self._instrumented_settings is None:
+            return reply
+        return replace(reply, unread_fields=tuple(self._instrumented_settings.unread_fields()))
 
     def _step(self, *, is_recorded: bool) -> Reply:
         if self._unreachable is not None:
@@ -233,7 +235,7 @@ class Harness:
     def _start_workload(self, job: Job) -> Workload:
         settings = copy.deepcopy(dict(job.settings))
         if self._records_reads:
-            settings = self._recorded_settings = RecordedSettings(settings)
+            settings = self._instrumented_settings = InstrumentedSettings(settings)
         with _end_forked_copies():
             return self._build_workload(replace(job, settings=settings))
 

@@ -1,7 +1,7 @@
-"""Record which fields of its settings training code reads, to find arms whose fields it ignores.
+"""Settings that record which of their fields training code reads, to find changed fields that it ignores.
 
-Only trials whose results are discarded get recorded settings. They are a subclass of dict, and code may treat
-that differently from a dict: `yaml.safe_dump` and OmegaConf refuse it.
+Only trials whose results are discarded get them, because a subclass of dict may be treated differently from a
+dict: `yaml.safe_dump` and OmegaConf refuse it.
 """
 
 import copy
@@ -10,21 +10,21 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
 from typing import Any
 
 
-class _SharedPaths:
-    """A set of paths to which forked processes, such as workers of a data loader, add too."""
+class _ReadPaths:
+    """Set of the paths of fields that were read, shared with forked processes such as data loaders."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         """Create an empty set that can contain `paths`."""
-        self._places = {path: place for place, path in enumerate(paths)}
-        self._marks = mmap.mmap(-1, len(self._places) + 1)
+        self._indices = {path: index for index, path in enumerate(paths)}
+        self._is_read = mmap.mmap(-1, len(self._indices) or 1)  # its size must not be 0
 
     def add(self, path: str) -> None:
-        """Add `path` if the set can contain it."""
-        if path in self._places:
-            self._marks[self._places[path]] = 1
+        """Add a path; paths that the set cannot contain are ignored."""
+        if path in self._indices:
+            self._is_read[self._indices[path]] = 1
 
     def __contains__(self, path: str) -> bool:
-        return self._marks[self._places[path]] == 1
+        return self._is_read[self._indices[path]] == 1
 
 
 def _paths(settings: dict[str, Any], prefix: str = "") -> Iterator[str]:
@@ -34,36 +34,38 @@ def _paths(settings: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _paths(value, f"{prefix}{name}.")
 
 
-class RecordedSettings(dict[str, Any]):
+class InstrumentedSettings(dict[str, Any]):
     """Settings that record which of their fields are read by name.
 
-    What happens to a copy is unknown. So `**settings`, `dict(settings)`, a loop and every other operation on
-    the whole mapping count as reads of all its fields. Printing counts as no read.
+    `**settings`, `dict(settings)`, loops, `keys()`, `values()` and `items()` count as reads of all fields of
+    the mapping, since it is unknown which of them the code uses. Printing counts as no read.
     """
 
     def __init__(
-        self, settings: dict[str, Any], prefix: str = "", read_paths: "_SharedPaths | None" = None
+        self, settings: dict[str, Any], prefix: str = "", read_paths: _ReadPaths | None = None
     ) -> None:
         """Copy the settings; none of their fields counts as read.
 
         Args:
             settings: JSON values by name.
             prefix: Dotted path of this mapping with a trailing dot; empty for the whole settings.
-            read_paths: Paths of fields that are read; None for the whole settings.
+            read_paths: Paths of fields that were read; None for the whole settings.
         """
         self._prefix = prefix
-        self._read_paths = _SharedPaths(_paths(settings)) if read_paths is None else read_paths
-        self._fields = {name: self._recorded(name, value) for name, value in dict.items(settings)}
+        self._read_paths = _ReadPaths(_paths(settings)) if read_paths is None else read_paths
+        self._fields = {name: self._instrumented(name, value) for name, value in dict.items(settings)}
         super().__init__(self._fields)
 
-    def _recorded(self, name: str, value: Any) -> Any:
-        is_mapping = isinstance(value, dict)
-        return RecordedSettings(value, f"{self._prefix}{name}.", self._read_paths) if is_mapping else value
+    def _instrumented(self, name: str, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return InstrumentedSettings(value, f"{self._prefix}{name}.", self._read_paths)
 
     def unread_fields(self) -> Iterator[str]:
-        """Yield the paths of fields that were not read; of a mapping that was not read, only its own path.
+        """Yield the paths of fields that were not read.
 
-        Mappings of which no field was read are skipped: compiled code can read a dict without a record.
+        Of a mapping that was not read, only its own path is yielded. Mappings of which no field was read are
+        skipped, since compiled code can read a dict without calling its methods.
         """
         paths = {name: f"{self._prefix}{name}" for name in self._fields}
         if not any(path in self._read_paths for path in paths.values()):
@@ -71,7 +73,7 @@ class RecordedSettings(dict[str, Any]):
         for name, value in self._fields.items():
             if paths[name] not in self._read_paths:
                 yield paths[name]
-            elif isinstance(value, RecordedSettings):
+            elif isinstance(value, InstrumentedSettings):
                 yield from value.unread_fields()
 
     def _read(self, name: object) -> None:
@@ -99,6 +101,12 @@ class RecordedSettings(dict[str, Any]):
         self._read(name)
         return super().pop(name, *default)
 
+    def popitem(self) -> tuple[str, Any]:
+        """Remove the last field and return its name and value."""
+        name, value = super().popitem()
+        self._read(name)
+        return name, value
+
     def setdefault(self, name: str, default: Any = None, /) -> Any:
         """Return the value of a field, which is set to `default` if it is missing."""
         self._read(name)
@@ -107,6 +115,10 @@ class RecordedSettings(dict[str, Any]):
     def __iter__(self) -> Iterator[str]:
         self._read_all()
         return super().__iter__()
+
+    def __reversed__(self) -> Iterator[str]:
+        self._read_all()
+        return super().__reversed__()
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]
         """Return all names; all fields count as read."""
@@ -123,9 +135,9 @@ class RecordedSettings(dict[str, Any]):
         self._read_all()
         return super().items()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "RecordedSettings":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "InstrumentedSettings":
         fields = {name: copy.deepcopy(value, memo) for name, value in dict.items(self)}
-        return RecordedSettings(fields, self._prefix, self._read_paths)
+        return InstrumentedSettings(fields, self._prefix, self._read_paths)
 
     def __reduce_ex__(self, _: Any) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
-        return dict, (dict(self),)
+        return dict, (dict(self),)  # pickled settings are a plain dict
