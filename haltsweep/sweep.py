@@ -52,11 +52,7 @@ class SweepReport:
 
 
 class Sweep:
-    """A sweep: a spec together with its training code.
-
-    Planning imports the training code into this process. Commands import it into a forked child, which is not
-    safe in a notebook with threads.
-    """
+    """A sweep: a spec together with its training code, which planning imports into this process."""
 
     def __init__(
         self,

@@ -128,7 +128,7 @@ class FaultyInput(InputError):
         self.faults = tuple(faults)
 
     def __reduce__(self) -> tuple[type[Self], tuple[Sequence[Fault]]]:
-        """Return how to create an equal error in another process."""
+        """Support pickling: create the error from its faults."""
         return type(self), (self.faults,)
 
 

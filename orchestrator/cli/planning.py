@@ -26,9 +26,10 @@ DISPLAY_DELAY_S = 10.0
 
 @contextmanager
 def planning_display() -> Iterator[Callable[[str], None]]:
-    """Display progress while planning, which imports custom code that may never return; yield its update.
+    """Display progress while planning; yield a function that shows the current step.
 
-    Output of that code goes to standard error, since standard output contains only the answer of a command.
+    Planning imports custom code, which may never return. Its output goes to standard error, since standard
+    output contains only the answer of a command.
     """
     from orchestrator.isolation.forked import report_step
 
@@ -75,7 +76,7 @@ def read_and_plan(
         calibrate: Whether to time training steps of every arm.
         probe: Creates a probe when it is needed.
         runs: Folder of earlier sweeps whose best params are tried first.
-        parsed: The spec, if the file has been read already.
+        parsed: The spec, if it has been read already with these overrides and this profile.
 
     Raises:
         SpecError: The spec is invalid; the message lists all faults.
@@ -115,7 +116,7 @@ def isolate_custom_code(source: "SpecFile", function: Callable[[], T]) -> T:
 
     if not (place := _custom_code_place(source)):
         return function()
-    # Other children and a launch of this process need not import these modules again.
+    # Children and a later launch in this process share these imports.
     importlib.import_module("orchestrator.plan.planner")
     if source.spec.search is not None:
         importlib.import_module("orchestrator.search.sampler_check")
@@ -128,7 +129,11 @@ def isolate_custom_code(source: "SpecFile", function: Callable[[], T]) -> T:
 
 
 def check_trainable(setup: "Setup") -> None:
-    """Import the custom trainable of a launched sweep in a child process. Raise `InputError` if it fails."""
+    """Import the custom trainable of a launched sweep in a child process.
+
+    Raises:
+        InputError: The trainable cannot be imported.
+    """
     from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD
     from orchestrator.execution.trial.worker import load_workload
     from orchestrator.isolation.forked import run_forked
@@ -146,13 +151,13 @@ def check_trainable(setup: "Setup") -> None:
 
 
 def _custom_code_place(source: "SpecFile") -> tuple[str, ...]:
-    """Return the section of the spec that names custom code; empty if none does."""
-    from orchestrator.spec.sizes import names_custom_parts
+    """Return the keys to which a crash of custom code is attributed; empty if the spec names no such code."""
+    from orchestrator.spec.sizes import names_custom_model_or_task
     from trainables.custom.extensions import is_module_name
 
     if source.spec.trainable is not None:
         return ("trainable",)
-    if names_custom_parts(source.document.data):
+    if names_custom_model_or_task(source.document.data):
         return ("baseline",)
     search = source.spec.search
     components = [] if search is None else [search.sampler, search.stopper or {}]

@@ -112,7 +112,7 @@ def _set_up(output: int | None) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     faulthandler.enable()
-    remove_exit_handlers()
+    reset_exit_handlers()
 
 
 class _OutputFile(io.FileIO):
@@ -130,21 +130,21 @@ def _stream(descriptor: int) -> TextIO:
     return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
 
 
-def remove_exit_handlers() -> None:
-    """Remove exit handlers that were registered before the fork, since the parent runs them itself."""
+def reset_exit_handlers() -> None:
+    """Discard exit handlers and child processes from before the fork, which belong to the parent."""
     atexit._clear()
     registered: Any = weakref.finalize
     for finalizer in list(registered._registry):
         finalizer.atexit = False
     atexit.register(registered._exitfunc)
     processes: Any = multiprocessing.process
-    processes._children.clear()  # exit handlers would end processes of the parent
+    processes._children.clear()
     multiprocess: Any = multiprocessing.util
     atexit.register(multiprocess._exit_function)
 
 
 def run_exit_handlers() -> None:
-    """Run the exit handlers of user code for at most `EXIT_S`, then flush the output."""
+    """Run the exit handlers and flush the output; SIGALRM ends this process after `EXIT_S`."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, EXIT_S)
     with suppress(BaseException):

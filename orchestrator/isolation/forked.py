@@ -1,4 +1,4 @@
-"""Run a function that imports custom code in a forked child, which cannot crash or change this process."""
+"""Run functions that import custom code in a forked child process."""
 
 import os
 import signal
@@ -12,22 +12,22 @@ from typing import Any, NoReturn, TypeVar
 import psutil
 
 from orchestrator.errors import HaltsweepError, InputError
-from orchestrator.isolation.child import die_with_parent, remove_exit_handlers, run_exit_handlers
+from orchestrator.isolation.child import die_with_parent, reset_exit_handlers, run_exit_handlers
 from orchestrator.isolation.memory_kills import MemoryKills
 from orchestrator.isolation.messages import ChildEnded
 from trainables.custom.extensions import adopt_imports, custom_code_error, import_state
 
 T = TypeVar("T")
 POLL_S = 0.05
-"""Seconds between two checks whether the child still runs; its result is received at once."""
+"""Seconds between two checks that the child still runs."""
 GRACE_S = 5.0
-"""Seconds that the child has to end after Ctrl-C, which a terminal sends to the child too."""
-_to_parent: Connection | None = None
-"""Connection of a forked child to its parent; None in other processes."""
+"""Seconds to wait for the end of the child before it is interrupted, and again before it is killed."""
+_parent_connection: Connection | None = None
+"""Connection to the parent in a forked child and in processes that it forks; None in other processes."""
 
 
 class CustomCodeCrashed(InputError):
-    """Custom code has ended its process, by a signal or an exit."""
+    """The child process has ended before it sent a result."""
 
     code = "custom-code-crashed"
 
@@ -43,9 +43,11 @@ def run_forked(function: Callable[[], T]) -> T:
 
     Raises:
         CustomCodeCrashed: The child ended without a result.
-        BaseException: `function` raised it. The child prints unexpected exceptions, which exit with 1 here.
+        HaltsweepError, OSError, KeyboardInterrupt: `function` raised it.
+        InputError: Custom code raised another exception.
+        SystemExit: `function` raised another exception, whose traceback the child printed.
     """
-    if _to_parent is not None:
+    if _parent_connection is not None:
         return function()
     receiving, sending = Pipe(duplex=False)
     for stream in (sys.stdout, sys.stderr):
@@ -60,42 +62,48 @@ def run_forked(function: Callable[[], T]) -> T:
             step, outcome = _receive(receiving, child)
         end = ChildEnded(child.wait())
     except BaseException:
-        _end(child)
+        _wait_or_kill(child)
         raise
     if outcome is None:
         is_oom_kill = end.exit_code == -signal.SIGKILL and kills.was_oom_kill()
-        remedy = "memory ran out: make it use less, or free memory" if is_oom_kill else "correct it"
+        remedy = "memory ran out: reduce its use, or free memory" if is_oom_kill else "correct the code"
         raise CustomCodeCrashed(
-            f"custom code must run to its end, but its process {end.words} while {step}; {remedy}"
+            f"custom code must not end its process, but the process {end.words} while {step}; {remedy}"
         )
+    result: T
     result, error, imports = outcome
     if error is not None:
         raise error
     adopt_imports(*imports)
-    returned: T = result
-    return returned
+    return result
 
 
 def report_step(step: str) -> None:
-    """Send the parent of a forked child the current step; do nothing in other processes."""
-    if _to_parent is not None:
-        _to_parent.send(step)
+    """Send the current step of a forked child to its parent; do nothing in other processes."""
+    if _parent_connection is not None:
+        _parent_connection.send(step)
 
 
 def _receive(receiving: Connection, child: psutil.Process) -> tuple[str, Any]:
-    """Return the last step of the child, and its outcome or None if it ended without one."""
+    """Return the last step of the child, and its outcome or None if it ended without one.
+
+    A child that has ended may leave the pipe open in processes that custom code has started.
+    """
     step = "starting"
     with suppress(EOFError):
-        while receiving.poll(POLL_S) or child.status() != psutil.STATUS_ZOMBIE or receiving.poll():
-            if receiving.poll():
+        while True:
+            has_ended = child.status() == psutil.STATUS_ZOMBIE
+            if receiving.poll(0 if has_ended else POLL_S):
                 message = receiving.recv()
                 if not isinstance(message, str):
                     return step, message
                 step = message
+            elif has_ended:
+                break
     return step, None
 
 
-def _end(child: psutil.Process) -> None:
+def _wait_or_kill(child: psutil.Process) -> None:
     """Wait until the child has ended; interrupt and kill it if it takes long."""
     for number in (signal.SIGINT, signal.SIGKILL):
         try:
@@ -106,12 +114,12 @@ def _end(child: psutil.Process) -> None:
 
 
 def _run_in_child(function: Callable[[], Any], sending: Connection) -> NoReturn:
-    global _to_parent  # noqa: PLW0603 - a process has one parent
+    global _parent_connection  # noqa: PLW0603 - a process has one parent
     result = error = None
     try:
         die_with_parent(signal.SIGKILL)
-        remove_exit_handlers()
-        _to_parent = sending
+        reset_exit_handlers()
+        _parent_connection = sending
         try:
             result = function()
         except BaseException as raised_error:
@@ -125,7 +133,7 @@ def _run_in_child(function: Callable[[], Any], sending: Connection) -> NoReturn:
 
 
 def _error_for_parent(error: BaseException) -> BaseException:
-    """Return an exception that the parent can handle, which does not have the classes of custom code."""
+    """Return an exception that the parent can unpickle without the classes of custom code."""
     is_system_error = isinstance(error, OSError) and type(error).__module__ == "builtins"
     if is_system_error or isinstance(error, HaltsweepError | KeyboardInterrupt):
         return error

@@ -39,8 +39,8 @@ def check(document: Document) -> list[Fault]:
     return faults
 
 
-def names_custom_parts(data: Mapping[str, Any]) -> bool:
-    """Return whether the spec written as `data` names a model or task that is not built in."""
+def names_custom_model_or_task(data: Mapping[str, Any]) -> bool:
+    """Return whether the data of a spec names a model or task that is not built in."""
     written_values = list(_written_values(data))
     return any(_is_outside(root, written_values) for root in _KINDS)
 

@@ -13,5 +13,5 @@ from trainables.metrics import usual_goal
         (None, "valid/score|neg_mean_squared_error|accuracy_loss|valid/depth|точность"),
     ],
 )
-def test_metric_name_implies_a_goal(goal: str | None, names: str) -> None:
+def test_usual_goal_of_metric_names(goal: str | None, names: str) -> None:
     assert {name: usual_goal(name) for name in names.split("|")} == dict.fromkeys(names.split("|"), goal)

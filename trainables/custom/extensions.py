@@ -199,12 +199,12 @@ def num_started_threads(module: str) -> int:
 
 
 def import_state() -> tuple[list[str], dict[str, int]]:
-    """Return the import path of this process, and the number of threads that each module has started."""
+    """Return the import path, and the number of threads that each module has left running."""
     return sys.path, _NUM_THREADS_BY_MODULE
 
 
 def adopt_imports(path: Sequence[str], num_threads_by_module: Mapping[str, int]) -> None:
-    """Make this process find the modules that another process has imported."""
+    """Set the import path to that of another process, and add its numbers of threads by module."""
     sys.path[:] = path
     _NUM_THREADS_BY_MODULE.update(num_threads_by_module)
 

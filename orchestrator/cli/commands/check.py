@@ -56,8 +56,9 @@ def check(
             print_line(f"{path}: {'valid' if run else 'ok'}{profile_text}")
         for line in faults or warnings:
             print_error(line)
-    # Plan all specs before the first smoke test, which may initialise CUDA: later children could not use it.
-    for sweep_plan in [read_and_plan(path)[1] for path in files] if run and not has_failed else ():
+    # A smoke test may initialise CUDA, which processes forked afterwards cannot use.
+    plans = [read_and_plan(path)[1] for path in files] if run and not has_failed else []
+    for sweep_plan in plans:
         try:
             run_smoke_test(sweep_plan, data_root(data))
         except typer.Exit:
@@ -97,7 +98,7 @@ def _check_file(
 def _check_profiles(
     path: Path, source: "SpecFile", get_probe: "Callable[[], Probe]"
 ) -> tuple[Sequence[str], list[str], list[str], str]:
-    """Return the same as `_check_file`, of a spec that was read as `source` without a profile."""
+    """Plan a spec with and without each of its profiles; return the same items as `_check_file`."""
     from orchestrator.spec.load import profile_names
 
     faults: dict[str, str] = {}

@@ -63,10 +63,10 @@ class _Server:
             os.close(ending)
 
 
-def start_template() -> Connection:
-    """Return the connection to the template, which is started if neither this process nor its parent has one.
+def connect_to_template() -> Connection:
+    """Return the connection to the template process, which is started if necessary.
 
-    A forked child that plans uses the template of its waiting parent.
+    A forked child that plans uses the template process of its waiting parent.
     """
     for process_id in (os.getpid(), os.getppid()):
         if process_id in _templates:
@@ -78,7 +78,7 @@ def start_template() -> Connection:
 
 
 def _start(connection: Connection) -> _Server:
-    template = start_template()
+    template = connect_to_template()
     send_handle(template, connection.fileno(), None)
     return _Server(template.recv())
 

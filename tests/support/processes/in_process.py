@@ -9,7 +9,7 @@ from orchestrator.cli.display import console
 from orchestrator.cli.locations import NO_TRACKING, TRACKING_VARIABLE
 from orchestrator.cli.main import run
 from tests.support.numerics.blank_figures import draw_blank_figures
-from tests.support.processes.child_servers import start_template
+from tests.support.processes.child_servers import connect_to_template
 from tests.support.processes.commands import Answer
 
 Run = Callable[..., Answer]
@@ -29,7 +29,7 @@ def haltsweep(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.argv", ["haltsweep"])
     monkeypatch.chdir(tmp_path)
-    start_template()  # the children that plan custom code share it
+    connect_to_template()  # the children that plan custom code share it
     console.out.cache_clear()
     console.err.cache_clear()
 

@@ -1,4 +1,4 @@
-"""Impossible settings of a model raise an error that names the fields and their values."""
+"""Impossible settings of models are refused."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from trainables.assembly import model_config
 
 
 @pytest.mark.parametrize(
-    ("names", "changes", "quoted"),
+    ("names", "changes", "pattern"),
     [
         ("tlb gutlb", {"causal": True, "boundaries": True}, "boundaries=True"),
         ("tlb gutlb", {"causal": True, "readout": "start"}, "readout='start'"),
@@ -40,7 +40,7 @@ from trainables.assembly import model_config
         ("universal", {"max_dpeth": 3}, r"max_dpeth.*\n.*extra_forbidden"),
     ],
 )
-def test_impossible_settings_raise_an_error(names: str, changes: dict[str, Any], quoted: str) -> None:
+def test_impossible_model_settings_raise_an_error(names: str, changes: dict[str, Any], pattern: str) -> None:
     for name in names.split():
-        with pytest.raises(ValidationError, match=quoted):
+        with pytest.raises(ValidationError, match=pattern):
             model_config({"name": name} | changes)

@@ -1,4 +1,4 @@
-"""Impossible settings of a task raise an error that names the fields and their values."""
+"""Impossible settings of tasks are refused."""
 
 import pytest
 from pydantic import ValidationError
@@ -11,7 +11,7 @@ SHORT = transduction_solver.SMALL
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "quoted"),
+    ("name", "settings", "pattern"),
     [
         ("algorithms", {"test_lengths": [30, 30]}, "test_lengths"),
         ("algorithms", {"carry_step": True}, "carry_step"),
@@ -28,6 +28,8 @@ SHORT = transduction_solver.SMALL
         ("transduction", {**SHORT, "train_examples": 9999}, "5456"),
     ],
 )
-def test_impossible_settings_raise_an_error(name: str, settings: dict[str, object], quoted: str) -> None:
-    with pytest.raises(ValidationError, match=quoted):
+def test_impossible_task_settings_raise_an_error(
+    name: str, settings: dict[str, object], pattern: str
+) -> None:
+    with pytest.raises(ValidationError, match=pattern):
         task_config({"name": name} | settings)

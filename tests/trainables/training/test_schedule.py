@@ -25,7 +25,7 @@ RATES = {
 
 
 @pytest.mark.parametrize("schedule", RATES)
-def test_warmup_rises_linearly_to_a_constant_and_rsqrt_to_a_peak(schedule: str) -> None:
+def test_learning_rate_follows_its_schedule(schedule: str) -> None:
     for step, expected in RATES[schedule].items():
         assert learning_rate(config(schedule, warmup=1000), step) == pytest.approx(expected, rel=1e-12)
 

@@ -40,7 +40,7 @@ def folder(tmp_path):
         (CRASHING_IMPORT, "others.yaml:4: trainable: "),
         ("raise GeneratorExit\n", "theirs.py:3: GeneratorExit"),
     ],
-    ids=["ends", "leaves", "leaves later", "crashes", "closes"],
+    ids=["exit-in-build", "exit-at-import", "process-exit-in-build", "segfault", "generator-exit"],
 )
 def test_failing_custom_code_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, expected):
     (folder / "theirs.py").write_text(TRAINING_CODE + code)

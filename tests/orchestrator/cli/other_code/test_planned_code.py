@@ -87,7 +87,7 @@ while True:
 def test_custom_code_cannot_change_the_planning_process(tmp_path, haltsweep):
     code = """
 import os, threading, time
-os.environ["THEIRS"] = "1"
+os.environ["CUSTOM"] = "1"
 threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
 def train(settings, trial): ...
 os.chdir("/")
@@ -95,22 +95,23 @@ os.chdir("/")
     with importable_files(tmp_path, {"crashing.py": code, "own.yaml": SPEC}):
         source, plan = read_and_plan(Path("own.yaml"))
         assert "crashing" not in sys.modules
-        assert (Path.cwd(), os.environ.get("THEIRS")) == (tmp_path, None)
+        assert (Path.cwd(), os.environ.get("CUSTOM")) == (tmp_path, None)
         (tmp_path / "crashing.py").write_text("def train(settings, trial): ...\n")
-        source_here, plan_here = plan_file(Path("own.yaml"))
-        assert (source, to_json(plan)) == (source_here, to_json(plan_here))
+        expected_source, expected_plan = plan_file(Path("own.yaml"))
+        assert (source, to_json(plan)) == (expected_source, to_json(expected_plan))
 
 
 @pytest.mark.slow
-def test_killed_command_ends_its_custom_code(tmp_path):
+def test_child_process_ends_when_its_command_is_killed(tmp_path):
     shell = Shell.at(tmp_path)
-    number = shell.folder / "number"
-    code = f"import os, time\nopen({str(number)!r}, 'w').write(f'{{os.getpid()}}.')\ntime.sleep(1000)\n"
+    pid_file = shell.folder / "pid_file"
+    # The last point shows that the file is complete.
+    code = f"import os, time\nopen({str(pid_file)!r}, 'w').write(f'{{os.getpid()}}.')\ntime.sleep(1000)\n"
     (shell.folder / "crashing.py").write_text(code)
     (shell.folder / "own.yaml").write_text(SPEC)
     with shell.started_fresh("plan", "own.yaml") as process:
-        wait_for(lambda: number.exists() and number.read_text().endswith("."), process)
-        child = psutil.Process(int(number.read_text()[:-1]))
+        wait_for(lambda: pid_file.exists() and pid_file.read_text().endswith("."), process)
+        child = psutil.Process(int(pid_file.read_text()[:-1]))
         process.kill()
     psutil.wait_procs([child], PATIENCE_S)
     assert not child.is_running()

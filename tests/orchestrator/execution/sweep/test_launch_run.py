@@ -133,10 +133,9 @@ def test_spent_budget_ends_a_sweep_without_an_interrupt(folder, setup):
     assert read_events(folder)[-1].payload == {"reason": "budget", "why": finish.spent, "extensions": 0}
 
 
-@pytest.mark.parametrize(("field", "value"), [("workload", "nowhere:Nothing"), ("tracking_uri", "mlruns")])
-def test_unusable_setup_is_refused_before_files_are_written(folder, setup, field, value):
-    with pytest.raises(InputError, match=f"'{value}'"):
-        launch_sweep(folder, replace(setup, **{field: value}))
+def test_unusable_setup_is_refused_before_files_are_written(folder, setup):
+    with pytest.raises(InputError, match="'mlruns'"):
+        launch_sweep(folder, replace(setup, tracking_uri="mlruns"))
     assert not folder.root.exists()
 
 

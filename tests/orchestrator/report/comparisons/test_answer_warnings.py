@@ -92,7 +92,7 @@ def test_similar_params_or_a_searched_cost_give_no_warning(
     ("paths", "num_warnings"),
     [(("model.gate", "model.width"), 1), (("optimizer.name", "optimizer.momentum"), 0)],
 )
-def test_arm_with_several_changed_fields_is_a_warning(paths: tuple[str, ...], num_warnings: int) -> None:
+def test_arm_with_several_changed_fields_causes_a_warning(paths: tuple[str, ...], num_warnings: int) -> None:
     changes = tuple(Change(path, 1, 2) for path in paths)
     plan_with_changes = make_study_plan(
         arms=tuple(

@@ -90,7 +90,7 @@ def test_comparison_names_failed_seeds_and_unmeasured_arms():
 
 
 @pytest.mark.parametrize("seeds", [(7, 8), (3, 8)], ids=["no seed in both", "one seed in both"])
-def test_disjoint_seeds_are_compared_by_welch(seeds):
+def test_sweeps_with_fewer_than_two_common_seeds_are_compared_by_welch(seeds):
     (pair,) = compare_sweeps(FIRST_SWEEP, make_sweep_data({"arm-0": (0.2, 0.5)}, seeds=seeds)).arms
     assert pair.how.startswith("Welch")
     mean, low, high = welch_difference([0.1, 0.2, 0.3], [0.2, 0.5])

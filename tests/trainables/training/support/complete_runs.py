@@ -1,4 +1,4 @@
-"""Run a training to its end, and compare its measurements with those of another run."""
+"""Run a training to its end, and select the metrics that are equal in every run."""
 
 from trainables.protocol import Measurement
 from trainables.training import NONDETERMINISTIC_METRICS, Training
