@@ -114,7 +114,7 @@ def isolate_custom_code(source: "SpecFile", function: Callable[[], T]) -> T:
     from orchestrator.errors import FaultCode, PlanError
     from orchestrator.isolation.forked import CustomCodeCrashed, run_forked
 
-    if not (place := _custom_code_place(source)):
+    if not (places := _custom_code_places(source)):
         return function()
     # Children and a later launch in this process share these imports.
     importlib.import_module("orchestrator.plan.planner")
@@ -123,7 +123,9 @@ def isolate_custom_code(source: "SpecFile", function: Callable[[], T]) -> T:
     try:
         return run_forked(function)
     except CustomCodeCrashed as crash:
-        raise PlanError([source.fault(str(crash), *place, code=FaultCode.CUSTOM_CODE)]) from None
+        named_places = [keys for module, keys in places.items() if f"importing {module};" in str(crash)]
+        keys = [*named_places, *places.values()][0]
+        raise PlanError([source.fault(str(crash), *keys, code=FaultCode.CUSTOM_CODE)]) from None
     finally:
         err().show_cursor()  # the display of a child that crashed has hidden it
 
@@ -150,17 +152,19 @@ def check_trainable(setup: "Setup") -> None:
         run_forked(load)
 
 
-def _custom_code_place(source: "SpecFile") -> tuple[str, ...]:
-    """Return the keys to which a crash of custom code is attributed; empty if the spec names no such code."""
+def _custom_code_places(source: "SpecFile") -> dict[str, tuple[str, ...]]:
+    """Return the keys of the spec that name custom code, by module or a text for all models and tasks."""
     from orchestrator.spec.sizes import names_custom_model_or_task
     from trainables.custom.extensions import is_module_name
 
-    if source.spec.trainable is not None:
-        return ("trainable",)
+    spec = source.spec
+    places: dict[str, tuple[str, ...]] = {}
+    if spec.trainable is not None:
+        places[spec.trainable] = ("trainable",)
     if names_custom_model_or_task(source.document.data):
-        return ("baseline",)
-    search = source.spec.search
-    components = [] if search is None else [search.sampler, search.stopper or {}]
-    if any(is_module_name(component.get("name")) for component in components):
-        return ("search",)
-    return ()
+        places["models and tasks"] = ("baseline",)
+    search = spec.search
+    for key, component in (("sampler", search.sampler), ("stopper", search.stopper or {})) if search else ():
+        if is_module_name(name := component.get("name")):
+            places[str(name).rpartition(".")[0]] = ("search", key)
+    return places

@@ -1,5 +1,6 @@
 """Run functions that import custom code in a forked child process."""
 
+import fcntl
 import os
 import signal
 import sys
@@ -12,10 +13,16 @@ from typing import Any, NoReturn, TypeVar
 import psutil
 
 from orchestrator.errors import HaltsweepError, InputError
-from orchestrator.isolation.child import die_with_parent, reset_exit_handlers, run_exit_handlers
+from orchestrator.isolation.child import (
+    LOWEST_DESCRIPTOR,
+    die_with_parent,
+    reset_exit_handlers,
+    run_exit_handlers,
+)
 from orchestrator.isolation.memory_kills import MemoryKills
 from orchestrator.isolation.messages import ChildEnded
-from trainables.custom.extensions import adopt_imports, custom_code_error, import_state
+from trainables.custom.extensions import adopt_imports, announce_imports, custom_code_error, import_state
+from trainables.custom.source_files import OWN_PACKAGES
 
 T = TypeVar("T")
 POLL_S = 0.05
@@ -68,7 +75,8 @@ def run_forked(function: Callable[[], T]) -> T:
         is_oom_kill = end.exit_code == -signal.SIGKILL and kills.was_oom_kill()
         remedy = "memory ran out: reduce its use, or free memory" if is_oom_kill else "correct the code"
         raise CustomCodeCrashed(
-            f"custom code must not end its process, but the process {end.words} while {step}; {remedy}"
+            "custom code must not end its process or close its files, but the process "
+            f"{end.words} while {step}; {remedy}"
         )
     result: T
     result, error, imports = outcome
@@ -119,13 +127,17 @@ def _run_in_child(function: Callable[[], Any], sending: Connection) -> NoReturn:
     try:
         die_with_parent(signal.SIGKILL)
         reset_exit_handlers()
-        _parent_connection = sending
+        _parent_connection = Connection(
+            fcntl.fcntl(sending.fileno(), fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR), readable=False
+        )
+        sending.close()
+        announce_imports(report_step)
         try:
             result = function()
         except BaseException as raised_error:
             error = _error_for_parent(raised_error)
-        sending.send((result, error, import_state()))
-    except BaseException:  # the result cannot be pickled
+        _parent_connection.send((result, error, import_state()))
+    except BaseException:  # the result cannot be pickled, or custom code has closed the connection
         traceback.print_exc()
     finally:
         run_exit_handlers()
@@ -134,9 +146,13 @@ def _run_in_child(function: Callable[[], Any], sending: Connection) -> NoReturn:
 
 def _error_for_parent(error: BaseException) -> BaseException:
     """Return an exception that the parent can unpickle without the classes of custom code."""
-    is_system_error = isinstance(error, OSError) and type(error).__module__ == "builtins"
-    if is_system_error or isinstance(error, HaltsweepError | KeyboardInterrupt):
+    package = type(error).__module__.partition(".")[0]
+    if package in {"builtins", *OWN_PACKAGES} and isinstance(
+        error, OSError | HaltsweepError | KeyboardInterrupt
+    ):
         return error
+    if isinstance(error, HaltsweepError):
+        return InputError(str(error))
     if fault := custom_code_error(error):
         return InputError(fault)
     traceback.print_exception(error)

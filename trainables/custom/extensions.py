@@ -37,6 +37,8 @@ _SPEC_MODULES: Final[set[str]] = set()
 """Modules that specs named and this process has imported."""
 _UNFINISHED_IMPORTS: Final[list[str]] = []
 """Modules of specs whose import has not finished yet."""
+_IMPORT_LISTENERS: Final[list[Callable[[str], None]]] = []
+"""Functions that are called with a text about each import of a module that a spec names."""
 SEARCHED_PLACES: Final = "where packages are installed, on PYTHONPATH and in the current directory"
 
 
@@ -165,6 +167,8 @@ def import_named(module: str, subject: str, *, with_siblings: bool = False) -> M
     is_first_import, threads = module not in sys.modules, num_unforkable_threads()
     previous_argv, sys.argv = sys.argv, [module]
     _UNFINISHED_IMPORTS.append(module)
+    for listener in _IMPORT_LISTENERS:
+        listener(f"importing {module}")
     try:
         with raise_instead_of_exit():
             if module not in sys.modules and (spec := find_spec(module)) is not None and spec.origin:
@@ -204,9 +208,14 @@ def import_state() -> tuple[list[str], dict[str, int]]:
 
 
 def adopt_imports(path: Sequence[str], num_threads_by_module: Mapping[str, int]) -> None:
-    """Set the import path to that of another process, and add its numbers of threads by module."""
-    sys.path[:] = path
+    """Add entries of another process's import path, and its numbers of threads by module."""
+    sys.path.extend(entry for entry in path if entry not in sys.path)
     _NUM_THREADS_BY_MODULE.update(num_threads_by_module)
+
+
+def announce_imports(listener: Callable[[str], None]) -> None:
+    """Call `listener` before each import of a module of a spec, with a text such as `importing x.y`."""
+    _IMPORT_LISTENERS.append(listener)
 
 
 def is_importing() -> bool:

@@ -1,7 +1,7 @@
 """Settings that record which of their fields training code reads, to find changed fields that it ignores.
 
-Only trials whose results are discarded get them, because a subclass of dict may be treated differently from a
-dict: `yaml.safe_dump` and OmegaConf refuse it.
+Only trials whose results are discarded get them, because code may treat a subclass of dict differently from a
+dict: `yaml.safe_dump` and OmegaConf refuse it, and PyTorch's pytrees treat it as a leaf.
 """
 
 import copy
@@ -40,6 +40,8 @@ class InstrumentedSettings(dict[str, Any]):
     `**settings`, `dict(settings)`, loops, `keys()`, `values()` and `items()` count as reads of all fields of
     the mapping, since it is unknown which of them the code uses. Printing counts as no read.
     """
+
+    __slots__ = ("_fields", "_prefix", "_read_paths")  # like a dict, it has no `__dict__`
 
     def __init__(
         self, settings: dict[str, Any], prefix: str = "", read_paths: _ReadPaths | None = None

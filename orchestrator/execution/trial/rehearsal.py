@@ -7,7 +7,6 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -122,8 +121,8 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
     training settings on tasks of one shape share one step, for example on several splits of the same data.
     Custom trainables run as the first trials of the sweep, which are search trials if there is a search.
     Reference arms run to their second report, and so do arms with an equal first report, since a setting
-    such as momentum has no effect before the second report. Trials get settings that record
-    which fields are read. A trial that fails with them runs again with a plain dict.
+    such as momentum has no effect before the second report. Arms run again with settings that
+    record which fields are read, unless a single change has shown an effect.
     All files are written to a temporary folder that is deleted afterwards.
 
     Args:
@@ -220,11 +219,12 @@ class _CustomArms:
                 self._unsteady |= unsteady
                 error = f"in a second run, {second_report.error}" if second_report.error else ""
                 first = replace(first, error=error, unsteady_metrics=tuple(sorted(unsteady)))
-            yield self._compare_with_reference(arm, first, replies)
+            first = self._compare_with_reference(arm, first, replies)
+            yield replace(first, unread_fields=self._unread_fields(arm, first))
 
     def _first_report(self, arm: Arm, name: str) -> tuple[FirstReport, Iterator[Reply]]:
         """Run `arm` until its first report and checkpoint; return the report and the later replies."""
-        replies = self._replies(arm, name)
+        replies = self._run(arm, name)
         reply = next(replies)
         reason = _failure_text(reply)
         if not reason and reply.measurement is not None:
@@ -232,34 +232,33 @@ class _CustomArms:
             reason = _outcome_text(stop.kind, stop.reason) if stop is not None else ""
         if not reason and reply.checkpoint is None:
             reason = "no checkpoint: it cannot be saved"
-        measured = reply.measurement
-        metrics = {} if measured is None else {**measured.metrics, **measured.attributes}
+        metrics = _reported_values(reply)
         error = f"the trial must report once, got {reason}" if reason else ""
-        fields = self._changed_or_searched_fields(arm)
-        unread_fields = tuple(
-            field for field in fields if any(overlap(field, path) for path in reply.unread_fields)
-        )
-        return FirstReport(arm.name, error, metrics, unread_fields=unread_fields), replies
+        return FirstReport(arm.name, error, metrics), replies
 
-    def _replies(self, arm: Arm, name: str) -> Iterator[Reply]:
-        """Yield the replies of the arm's trial.
-
-        If the trial fails, it runs again with plain settings, in case it failed because of the instrumented
-        ones. Replies that were yielded already are skipped.
-        """
-        for num_yielded, reply in enumerate(self._run(arm, name, records_reads=True)):
-            if _failure_text(reply):
-                yield from islice(self._run(arm, f"{name}-plain", records_reads=False), num_yielded, None)
-                return
-            yield reply
-
-    def _run(self, arm: Arm, name: str, *, records_reads: bool) -> Iterator[Reply]:
+    def _run(self, arm: Arm, name: str, *, records_reads: bool = False) -> Iterator[Reply]:
         plan, folder = self._plan, self._folder / name
         folder.mkdir()
         phase: Phase = "confirm" if plan.search is None else "search"
         splits = plan.test_splits if phase == "confirm" else ()
         job = Job(arm.settings, SEED, phase, splits, self._data_dir or folder / "data")
         return self._trials.replies(job, folder, saves_checkpoints=True, records_reads=records_reads)
+
+    def _unread_fields(self, arm: Arm, first: FirstReport) -> tuple[str, ...]:
+        """Return the changed and searched fields that a second run of `arm` does not read before its report.
+
+        The second run gets instrumented settings, which code may treat differently from a dict. So nothing is
+        known if the two reports differ. An arm whose single change has an effect does not run again.
+        """
+        fields = self._changed_or_searched_fields(arm)
+        reference = self._references.get(arm.reference)
+        has_effect = reference is not None and not self._are_equal(first.metrics, reference[0])
+        if first.error or not fields or (len(fields) == 1 and has_effect):
+            return ()
+        reply = next(self._run(arm, f"{arm.name}-reads", records_reads=True))
+        if not self._are_equal(first.metrics, _reported_values(reply)):
+            return ()
+        return tuple(field for field in fields if any(overlap(field, path) for path in reply.unread_fields))
 
     def _changed_or_searched_fields(self, arm: Arm) -> list[str]:
         """Return the fields that the arm changes, and those that it searches but its reference does not."""
@@ -289,8 +288,14 @@ class _CustomArms:
     def _equal_names(self, metrics: Mapping[str, Any], reference_metrics: Mapping[str, Any]) -> set[str]:
         """Return the names of the steady metrics in both reports; empty if one differs or is in one only."""
         names = (metrics.keys() | reference_metrics.keys()) - self._unsteady
-        differs = not names <= metrics.keys() & reference_metrics.keys()
-        return set() if differs or names & _differing_names(metrics, reference_metrics) else names
+        return names if self._are_equal(metrics, reference_metrics) else set()
+
+    def _are_equal(self, metrics: Mapping[str, Any], reference_metrics: Mapping[str, Any]) -> bool:
+        """Return whether all steady metrics are equal."""
+        differing = _differing_names(metrics, reference_metrics) | _differing_names(
+            reference_metrics, metrics
+        )
+        return differing <= self._unsteady
 
 
 def _second_report(replies: Iterator[Reply]) -> tuple[list[Mapping[str, Any]], str]:
@@ -301,6 +306,12 @@ def _second_report(replies: Iterator[Reply]) -> tuple[list[Mapping[str, Any]], s
         if reply.measurement is not None:
             return [reply.measurement.metrics], ""
     return [], ""
+
+
+def _reported_values(reply: Reply) -> dict[str, Any]:
+    """Return the metrics and texts of a reply; empty if it has no report."""
+    measured = reply.measurement
+    return {} if measured is None else {**measured.metrics, **measured.attributes}
 
 
 def _failure_text(reply: Reply) -> str:
