@@ -97,8 +97,8 @@ def _remarks(plan: "Plan", arm: "Arm", report: "FirstReport") -> "Iterator[str]"
         )
     if report.unread_fields:
         yield (
-            f"the code did not read {join_words(report.unread_fields)} before its first report: correct the "
-            "name, unless the code reads it later"
+            f"the code did not read {join_words(report.unread_fields)} before its first report: "
+            "without effect unless it is read later"
         )
     if report.equal_metrics:
         count = report.num_equal_reports

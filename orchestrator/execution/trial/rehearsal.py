@@ -220,7 +220,7 @@ class _CustomArms:
                 error = f"in a second run, {second_report.error}" if second_report.error else ""
                 first = replace(first, error=error, unsteady_metrics=tuple(sorted(unsteady)))
             first = self._compare_with_reference(arm, first, replies)
-            yield replace(first, unread_fields=self._unread_fields(arm, first))
+            yield replace(first, unread_fields=self._unread_fields(arm, first, f"{number}-reads"))
 
     def _first_report(self, arm: Arm, name: str) -> tuple[FirstReport, Iterator[Reply]]:
         """Run `arm` until its first report and checkpoint; return the report and the later replies."""
@@ -244,18 +244,18 @@ class _CustomArms:
         job = Job(arm.settings, SEED, phase, splits, self._data_dir or folder / "data")
         return self._trials.replies(job, folder, saves_checkpoints=True, records_reads=records_reads)
 
-    def _unread_fields(self, arm: Arm, first: FirstReport) -> tuple[str, ...]:
-        """Return the changed and searched fields that a second run of `arm` does not read before its report.
+    def _unread_fields(self, arm: Arm, first: FirstReport, name: str) -> tuple[str, ...]:
+        """Return the changed and searched fields that a run named `name` does not read before its report.
 
-        The second run gets instrumented settings, which code may treat differently from a dict. So nothing is
-        known if the two reports differ. An arm whose single change has an effect does not run again.
+        This run gets instrumented settings, which code may treat differently from a dict. So nothing is known
+        if its report differs from `first`. An arm whose single change has an effect does not run again.
         """
         fields = self._changed_or_searched_fields(arm)
         reference = self._references.get(arm.reference)
         has_effect = reference is not None and not self._are_equal(first.metrics, reference[0])
         if first.error or not fields or (len(fields) == 1 and has_effect):
             return ()
-        reply = next(self._run(arm, f"{arm.name}-reads", records_reads=True))
+        reply = next(self._run(arm, name, records_reads=True))
         if not self._are_equal(first.metrics, _reported_values(reply)):
             return ()
         return tuple(field for field in fields if any(overlap(field, path) for path in reply.unread_fields))
