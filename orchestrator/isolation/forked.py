@@ -137,7 +137,9 @@ def _run_in_child(function: Callable[[], Any], sending: Connection) -> NoReturn:
         except BaseException as raised_error:
             error = _error_for_parent(raised_error)
         _parent_connection.send((result, error, import_state()))
-    except BaseException:  # the result cannot be pickled, or custom code has closed the connection
+    except OSError:
+        pass  # custom code has closed the connection
+    except BaseException:  # the result cannot be pickled
         traceback.print_exc()
     finally:
         run_exit_handlers()

@@ -176,3 +176,15 @@ def test_faults_of_a_model_are_reported_by_the_plan(
     assert result.code == 2, result
     assert message in result.err
     assert "Traceback" not in result.err
+
+
+def test_config_that_cannot_be_stored_is_refused_with_its_place(haltsweep: Run, site: Path) -> None:
+    install_gru_kit(site)
+    model(site, f"        self.lstm = nn.LSTM(8, 8)\n{LSTM}")
+    module = site / "mine" / "model.py"
+    module.write_text(module.read_text().replace("parts: int = 1", "parts: object = print"))
+    result = haltsweep(
+        "plan", str(SPEC), "baseline.model={name: mine.model, width: 8}", "arms={}", "search=null"
+    )
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "baseline.model: mine.model " in result.err

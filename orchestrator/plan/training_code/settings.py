@@ -21,7 +21,7 @@ from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
 from search_spaces.wording import format_value, hint, nearest
 from trainables import catalog
 from trainables.assembly import kernel_misfit, misfit, model_config, ungraphed
-from trainables.custom.extensions import BadName
+from trainables.custom.extensions import BadName, describe_error
 from trainables.settings import MAX_INTEGER, OMIT_DEFAULT, Settings
 from trainables.task_catalog import shape, splits, task_config, task_name
 from trainables.training import sources
@@ -235,6 +235,12 @@ def _parse_part(root: str, raw: Mapping[str, Any]) -> ParsedPart | list[SettingF
     except ValidationError as error:
         kind = _config_class(root, raw)
         return setting_faults(kind, (root,), error)
+    except (Exception, SystemExit) as error:  # a Config of another package may raise any exception
+        name = str(raw.get("name"))
+        if root not in _KINDS or not catalog.is_custom(_KINDS[root], name):
+            raise
+        message = f"{name} refuses these settings: {describe_error(error)}"
+        return [SettingFault(root, message, FaultCode.CUSTOM_CODE)]
 
 
 def _large_number_faults(root: str, config: Settings) -> list[SettingFault]:
