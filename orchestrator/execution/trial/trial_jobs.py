@@ -79,7 +79,7 @@ class WorkerJob:
     open_files: tuple[Path, ...] = ()
     """Files that processes of the launcher's session write, such as the log of the launch."""
     records_reads: bool = False
-    """Whether the training code gets settings that record which of their fields it reads."""
+    """Whether the settings record which of their fields the training code reads."""
 
 
 @dataclass(frozen=True, slots=True)
