@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -46,19 +46,21 @@ def check(
     has_failed = False
     closing_warnings: list[str] = []
     get_probe = cache(_new_probe)  # specs share models that were built
+    plans: list[Plan] = []
     for path in files:
-        profiles, faults, warnings, closing_warning = _check_file(path, get_probe)
-        if closing_warning and not faults:
-            closing_warnings.append(f"{path}: {closing_warning}" if len(files) > 1 else closing_warning)
-        has_failed |= bool(faults)
-        if not faults:
-            profile_text = f" (and with {', '.join(profiles)})" if profiles else ""
+        result = _check_file(path, get_probe)
+        if result.plan is not None:
+            plans.append(result.plan)
+        if result.closing_warning and not result.faults:
+            line = result.closing_warning
+            closing_warnings.append(f"{path}: {line}" if len(files) > 1 else line)
+        has_failed |= bool(result.faults)
+        if not result.faults:
+            profile_text = f" (and with {', '.join(result.profiles)})" if result.profiles else ""
             print_line(f"{path}: {'valid' if run else 'ok'}{profile_text}")
-        for line in faults or warnings:
+        for line in result.faults or result.warnings:
             print_error(line)
-    # A smoke test may initialise CUDA, which processes forked afterwards cannot use.
-    plans = [read_and_plan(path)[1] for path in files] if run and not has_failed else []
-    for sweep_plan in plans:
+    for sweep_plan in plans if run and not has_failed else ():
         try:
             run_smoke_test(sweep_plan, data_root(data))
         except typer.Exit:
@@ -76,34 +78,37 @@ def _new_probe() -> "Probe":
     return Probe(faults_only=True)
 
 
-def _check_file(
-    path: Path, get_probe: "Callable[[], Probe]"
-) -> tuple[Sequence[str], list[str], list[str], str]:
-    """Return a spec's profiles, and the faults and warnings of the spec and its profiles, each line once.
+class _CheckedFile(NamedTuple):
+    """Faults and warnings of a spec with and without each of its profiles, each line once."""
 
-    The last item is a warning if the spec, without a profile, permits no verdict; else it is empty. One child
-    process imports custom code for all profiles.
-    """
+    faults: Sequence[str]
+    profiles: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    closing_warning: str = ""
+    """Warning if the spec, without a profile, permits no verdict; else empty."""
+    plan: "Plan | None" = None
+    """Plan of the spec without a profile; None if it is faulty."""
+
+
+def _check_file(path: Path, get_probe: "Callable[[], Probe]") -> _CheckedFile:
+    """Plan a spec with and without each of its profiles; one child process imports custom code for all."""
     from orchestrator.plan.plan_input import read_plannable_spec
 
     try:
         source = read_plannable_spec(path)
         return isolate_custom_code(source, partial(_check_profiles, path, source, get_probe))
     except InputError as error:  # the spec is invalid, or its code ended the child process
-        return (), list(dict.fromkeys(str(error).splitlines())), [], ""
+        return _CheckedFile(list(dict.fromkeys(str(error).splitlines())))
     except (Exception, SystemExit) as error:
-        return (), [_custom_code_fault(path, error)], [], ""
+        return _CheckedFile([_custom_code_fault(path, error)])
 
 
-def _check_profiles(
-    path: Path, source: "SpecFile", get_probe: "Callable[[], Probe]"
-) -> tuple[Sequence[str], list[str], list[str], str]:
-    """Plan a spec with and without each of its profiles; return the same items as `_check_file`."""
+def _check_profiles(path: Path, source: "SpecFile", get_probe: "Callable[[], Probe]") -> _CheckedFile:
     from orchestrator.spec.load import profile_names
 
     faults: dict[str, str] = {}
     warnings: dict[str, None] = {}
-    closing_warning = ""
+    closing_warning, plan = "", None
     profiles = profile_names(path)
     for profile in (None, *profiles):
         try:
@@ -118,11 +123,11 @@ def _check_profiles(
             from orchestrator.plan.display.render import no_verdict_warning, plan_warnings
 
             if profile is None:
-                closing_warning = no_verdict_warning(plan_of_profile)
+                plan, closing_warning = plan_of_profile, no_verdict_warning(plan_of_profile)
             warnings |= dict.fromkeys(plan_warnings(plan_of_profile))
         if faults and profile is None:
             break  # a faulty spec is faulty with every profile
-    return profiles, list(faults.values()), list(warnings), closing_warning
+    return _CheckedFile(list(faults.values()), profiles, list(warnings), closing_warning, plan)
 
 
 def _custom_code_fault(path: Path, error: BaseException) -> str:
